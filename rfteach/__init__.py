@@ -1,0 +1,28 @@
+"""Random features and large-scale kernel learning: the library exported from the course's notebooks."""
+
+__version__ = "0.1.0"
+
+from importlib import import_module
+
+_PUBLIC = {
+    "arrays": ["Like", "as_tensor", "memory_budget", "random_generator", "row_blocks"],
+    "datasets": ["fetch", "gaussian_bump", "ishigami", "load_mnist", "load_propulsion", "load_regression", "sobol_g"],
+    "plots": ["fit_rate", "plot_rate", "set_style", "show_gram"],
+    "kernels": ["Cauchy", "Gaussian", "Laplacian", "Laplacian1", "Matern", "gram_blocks"],
+    "features": ["RandomFourierFeatures", "fourier_features", "sample_frequencies"],
+}
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+__all__ = ["__version__", *_PUBLIC, *_HOME]
+
+
+def __getattr__(name):
+    """Import a chapter, or the chapter that defines a public name, when it is first asked for."""
+    if name in _PUBLIC:
+        return import_module(f"{__name__}.{name}")
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(__all__)

@@ -1,0 +1,37 @@
+"""Package metadata: everything is read from settings.ini."""
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+config = ConfigParser()
+config.read(Path(__file__).parent / "settings.ini", encoding="utf-8")
+cfg = config["DEFAULT"]
+course = cfg["course_requirements"].split()
+
+setup(
+    name=cfg["lib_name"],
+    version=cfg["version"],
+    description=cfg["description"],
+    long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author=cfg["author"],
+    author_email=cfg["author_email"],
+    url=cfg["git_url"],
+    project_urls={"Course": cfg["doc_host"] + cfg["doc_baseurl"], "Source": cfg["git_url"]},
+    keywords=cfg["keywords"].split(),
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=find_packages(include=[cfg["lib_path"]]),
+    python_requires=">=" + cfg["min_python"],
+    install_requires=cfg["requirements"].split(),
+    extras_require={"course": course, "dev": course + cfg["dev_requirements"].split()},
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Education",
+        "Intended Audience :: Science/Research",
+        "Natural Language :: English",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,158 @@
+"""The door: kinds, dtypes and devices that come back as they came, what is refused, seeds, blocks."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import BaseEstimator
+
+from rfteach import arrays
+from rfteach.arrays import as_tensor, memory_budget, random_generator, row_blocks, validate_input
+
+KINDS = {
+    "list": (lambda A: A.tolist(), np.ndarray, np.float64),
+    "float64": (lambda A: A, np.ndarray, np.float64),
+    "float32": (lambda A: A.astype(np.float32), np.ndarray, np.float32),
+    "float16": (lambda A: A.astype(np.float16), np.ndarray, np.float16),
+    "int": (lambda A: A.astype(int), np.ndarray, np.float64),
+    "bool": (lambda A: A > 1, np.ndarray, np.float64),
+    "object": (lambda A: A.astype(object), np.ndarray, np.float64),
+    "big-endian": (lambda A: A.astype(">f8"), np.ndarray, np.float64),
+    "fortran": (np.asfortranarray, np.ndarray, np.float64),
+    "reversed": (lambda A: A[::-1, ::-1].copy()[::-1, ::-1], np.ndarray, np.float64),
+    "strided": (lambda A: np.repeat(A, 2, axis=1)[:, ::2], np.ndarray, np.float64),
+    "pandas": (lambda A: pd.DataFrame(A, columns=["a", "b"], index=list("xyz")), pd.DataFrame, np.float64),
+    "torch64": (torch.from_numpy, torch.Tensor, torch.float64),
+    "torch32": (lambda A: torch.from_numpy(A).float(), torch.Tensor, torch.float32),
+    "bfloat16": (lambda A: torch.from_numpy(A).bfloat16(), torch.Tensor, torch.bfloat16),
+    "torch int": (lambda A: torch.from_numpy(A).int(), torch.Tensor, torch.float64),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_comes_in_goes_out(kind):
+    convert, container, dtype = KINDS[kind]
+    A = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
+    T, like = as_tensor(convert(A))
+    expected = A > 1 if kind == "bool" else A
+    assert T.dtype in (torch.float32, torch.float64)
+    assert torch.equal(T, torch.from_numpy(expected.astype(float)).to(T.dtype))
+    out = like.restore(T)
+    assert type(out) is container
+    assert (out.dtypes == dtype).all() if container is pd.DataFrame else out.dtype == dtype
+    if container is pd.DataFrame:
+        assert list(out.index) == list("xyz")
+        assert isinstance(like.restore(T[:, 0]), pd.Series)
+
+
+def test_tensor_comes_back_to_its_device(device):
+    T, like = as_tensor(torch.ones(2, 2, device=device), device="cpu")
+    assert T.device.type == "cpu"
+    assert like.restore(T).device.type == device
+
+
+def test_numpy_is_viewed_and_not_written_to():
+    A = np.ones((3, 2))
+    A.flags.writeable = False
+    T, like = as_tensor(A)
+    assert T.data_ptr() == A.ctypes.data
+    assert like.restore(T).ctypes.data == A.ctypes.data
+
+
+@pytest.mark.parametrize(
+    "X, error, words",
+    [
+        ([[1.0, np.nan]], ValueError, "Z contains NaN or infinity.*1 NaN"),
+        ([[1.0, np.inf]], ValueError, "Z contains NaN or infinity.*1 infinite"),
+        (torch.tensor([[np.nan]]), ValueError, "Z contains NaN"),
+        ([1.0, 2.0], ValueError, r"Z: Expected 2D array, got 1D array of shape \(2,\).*Reshape"),
+        (np.zeros((1, 2, 3)), ValueError, "Z: Expected 2D array, got 3D"),
+        (np.zeros((0, 3)), ValueError, r"Z is empty: got shape \(0, 3\)"),
+        (np.zeros((3, 0)), ValueError, r"Z is empty: got shape \(3, 0\)"),
+        ([["a"]], ValueError, "Z must be numeric"),
+        (np.array([["a"]], dtype=object), ValueError, "Z must be numeric"),
+        ([[1j]], ValueError, "Complex data not supported: Z"),
+        (torch.tensor([[1j]]), ValueError, "Complex data not supported: Z"),
+        ([[1.0], [1.0, 2.0]], ValueError, "Z must be a rectangular array"),
+        (sp.eye(3).tocsr(), TypeError, "Z must be dense"),
+        (torch.eye(3).to_sparse(), TypeError, "Z must be dense"),
+    ],
+)
+def test_bad_data_is_refused_by_name(X, error, words):
+    with pytest.raises(error, match=words):
+        as_tensor(X, name="Z")
+
+
+def test_large_finite_numbers_pass():
+    T, _ = as_tensor(np.full((3, 3), 1e308))
+    assert torch.isfinite(T).all()
+
+
+@pytest.mark.parametrize("absent", ["nonsense", "cuda:99", 3.5])
+def test_missing_device_is_no_silent_fallback(absent):
+    with pytest.raises(ValueError, match="device=.* is not available"):
+        as_tensor([[1.0]], device=absent)
+
+
+class _Estimator(BaseEstimator):
+    pass
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
+def test_estimators_remember_their_columns(convert):
+    estimator = _Estimator()
+    validate_input(estimator, convert(np.ones((4, 3))), reset=True)
+    assert estimator.n_features_in_ == 3
+    with pytest.raises(ValueError, match="X has 2 features, but _Estimator is expecting 3 features"):
+        validate_input(estimator, convert(np.ones((4, 2))), reset=False)
+
+
+def test_estimators_check_column_names():
+    estimator = _Estimator()
+    validate_input(estimator, pd.DataFrame({"a": [1.0], "b": [2.0]}), reset=True)
+    assert list(estimator.feature_names_in_) == ["a", "b"]
+    with pytest.raises(ValueError, match="feature names"):
+        validate_input(estimator, pd.DataFrame({"b": [1.0], "a": [2.0]}), reset=False)
+    validate_input(estimator, torch.ones(2, 2), reset=True)
+    assert not hasattr(estimator, "feature_names_in_")
+
+
+def test_seeds():
+    assert random_generator(3).random() == random_generator(np.int64(3)).random()
+    rng = np.random.default_rng(0)
+    assert random_generator(rng) is rng
+    for make in (np.random.RandomState, lambda s: torch.Generator().manual_seed(s)):
+        moving = make(1)
+        draws = [random_generator(moving).random() for _ in range(2)]
+        assert draws[0] != draws[1]
+        assert random_generator(make(1)).random() == draws[0]
+    np.random.seed(5)
+    first = random_generator(None).random()
+    np.random.seed(5)
+    assert random_generator(None).random() == first
+
+
+@pytest.mark.parametrize("seed, error", [(-1, ValueError), ("0", TypeError), (1.0, TypeError), (True, TypeError)])
+def test_bad_seeds(seed, error):
+    with pytest.raises(error, match="random_state must"):
+        random_generator(seed)
+
+
+@given(n=st.integers(0, 1000), row_bytes=st.integers(1, 10**6), budget=st.integers(1, 10**6))
+def test_blocks_cover_the_rows_and_fit_the_budget(n, row_bytes, budget):
+    with memory_budget(budget):
+        blocks = list(row_blocks(n, row_bytes))
+    assert [i for rows in blocks for i in range(rows.start, rows.stop)] == list(range(n))
+    assert all((rows.stop - rows.start) * row_bytes <= max(budget, row_bytes) for rows in blocks)
+
+
+def test_budget_ends_with_its_block():
+    before = arrays.block_bytes()
+    with memory_budget(10):
+        assert arrays.block_bytes() == 10
+    assert arrays.block_bytes() == before
+    with pytest.raises(ValueError, match="n_bytes must be a positive integer, got 0"), memory_budget(0):
+        pass

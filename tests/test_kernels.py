@@ -1,0 +1,255 @@
+"""Kernels: against independent references, as positive definite functions, and beside their densities."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate
+from sklearn.base import clone
+from sklearn.gaussian_process import kernels as gp
+from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+
+import rfteach.kernels
+from rfteach.arrays import memory_budget
+from rfteach.kernels import Cauchy, Gaussian, Laplacian, Laplacian1, Matern, as_kernel, gram_blocks
+
+FAMILIES = {
+    "gaussian": Gaussian,
+    "laplacian": Laplacian,
+    "laplacian1": Laplacian1,
+    "cauchy": Cauchy,
+    "matern12": lambda b=1.0: Matern(0.5, b),
+    "matern32": lambda b=1.0: Matern(1.5, b),
+    "matern52": lambda b=1.0: Matern(2.5, b),
+    "matern0.3": lambda b=1.0: Matern(0.3, b),
+    "matern2": lambda b=1.0: Matern(2, b),
+}
+REFERENCES = {
+    "gaussian": lambda X, Y: rbf_kernel(X, Y, gamma=0.5),
+    "laplacian": lambda X, Y: gp.Matern(nu=0.5)(X, Y),
+    "laplacian1": lambda X, Y: laplacian_kernel(X, Y, gamma=1.0),
+    "cauchy": lambda X, Y: gp.RationalQuadratic(length_scale=0.5**0.5, alpha=1)(X, Y),
+    "matern12": lambda X, Y: gp.Matern(nu=0.5)(X, Y),
+    "matern32": lambda X, Y: gp.Matern(nu=1.5)(X, Y),
+    "matern52": lambda X, Y: gp.Matern(nu=2.5)(X, Y),
+    "matern0.3": lambda X, Y: gp.Matern(nu=0.3)(X, Y),
+    "matern2": lambda X, Y: gp.Matern(nu=2.0)(X, Y),
+}
+every_family = pytest.mark.parametrize("name", FAMILIES)
+TOLERANCE = {np.float64: 1e-12, np.float32: 3e-6}
+
+
+def data(n, d, seed=0, scale=1.0):
+    return scale * np.random.default_rng(seed).normal(size=(n, d))
+
+
+@every_family
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("bandwidth", [1.7, [0.5, 1.0, 3.0]])
+def test_agrees_with_scikit_learn(name, dtype, bandwidth):
+    X, Y = data(30, 3).astype(dtype), data(20, 3, seed=1).astype(dtype)
+    K = FAMILIES[name](bandwidth)(X, Y)
+    assert K.dtype == dtype
+    reference = REFERENCES[name](X.astype(float) / bandwidth, Y.astype(float) / bandwidth)
+    np.testing.assert_allclose(K, reference, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("nu", [0.05, 0.1, 0.7, 1, 3.5, 10, 60, 100])
+def test_matern_of_any_smoothness(nu):
+    X, Y = data(30, 2), data(20, 2, seed=1)
+    np.testing.assert_allclose(Matern(nu)(X, Y), gp.Matern(nu=nu)(X, Y), atol=3e-13)
+
+
+@every_family
+@pytest.mark.parametrize("budget", [400, 5000, None])
+def test_strips_do_not_change_the_result(name, budget):
+    X, Y = data(37, 3), data(23, 3, seed=1)
+    k = FAMILIES[name](0.8)
+    whole, cross = k(X), k(X, Y)
+    with memory_budget(budget or 2**23):
+        np.testing.assert_allclose(k(X), whole, atol=1e-14)
+        np.testing.assert_allclose(k(X, Y), cross, atol=1e-14)
+
+
+@every_family
+@settings(max_examples=30)
+@given(n=st.integers(1, 40), d=st.integers(1, 5), seed=st.integers(0, 99),
+       scale=st.sampled_from([1e-150, 1e-6, 1.0, 1e3, 1e150]), shift=st.sampled_from([0.0, 1e3]))
+def test_symmetric_positive_semidefinite(name, n, d, seed, scale, shift):
+    X = scale * (data(n, d, seed) + shift)
+    X[-1] = X[0]
+    K = FAMILIES[name](scale)(X)
+    assert np.isfinite(K).all() and (K >= 0).all() and (K <= 1).all()
+    assert (K == K.T).all() and (np.diagonal(K) == 1).all() and K[0, -1] == 1
+    assert np.linalg.eigvalsh(K)[0] > -1e-11 * n
+
+
+@every_family
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_invariances(name, dtype):
+    """Shifts of both arguments, order of rows, and scaling of data and bandwidth together."""
+    X, Y, k = data(20, 4).astype(dtype), data(15, 4, seed=1).astype(dtype), FAMILIES[name](1.3)
+    K, tolerance = k(X, Y), 4 * TOLERANCE[dtype]
+    np.testing.assert_allclose(k(X + 8, Y + 8), K, atol=tolerance)
+    np.testing.assert_allclose(k(Y, X), K.T, atol=tolerance)
+    np.testing.assert_allclose(k(X[::-1], Y), K[::-1], atol=tolerance)
+    np.testing.assert_allclose(FAMILIES[name](1.3e3)(1e3 * X, 1e3 * Y), K, atol=tolerance)
+    np.testing.assert_allclose(k.diag(X), np.ones(20, dtype))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_near_points_far_from_the_origin(dtype, offset):
+    """Two tight clusters: the expanded square alone would lose all distances inside them."""
+    X = data(60, 5, scale=1e-2)
+    X[:30] += 300
+    X = (X + offset).astype(dtype)
+    reference = gp.Matern(nu=0.5)(X.astype(float))
+    np.testing.assert_allclose(Laplacian()(X), reference, atol=TOLERANCE[dtype])
+    np.testing.assert_allclose(Laplacian()(X, X.copy()), reference, atol=TOLERANCE[dtype])
+
+
+@every_family
+def test_duplicates_are_exactly_one_in_float32(name):
+    X = np.repeat(data(10, 7, scale=30), 3, axis=0).astype(np.float32)
+    for K in (FAMILIES[name](2.0)(X), FAMILIES[name](2.0)(X, X.copy())):
+        same = np.kron(np.eye(10), np.ones((3, 3))) > 0
+        assert (K[same] == 1).all() and np.isfinite(K).all()
+
+
+@every_family
+def test_gradients(name):
+    g = torch.Generator().manual_seed(0)
+    X, Y = (torch.randn(n, 2, generator=g, dtype=torch.float64, requires_grad=True) for n in (4, 3))
+    bandwidth = torch.tensor([0.8, 1.5], dtype=torch.float64, requires_grad=True)
+
+    def gram(X, Y, bandwidth):
+        return FAMILIES[name](bandwidth)(X, Y)
+
+    assert torch.autograd.gradcheck(gram, (X, Y, bandwidth))
+    if name != "laplacian1":
+        assert torch.autograd.gradgradcheck(gram, (X, Y, bandwidth))
+    assert torch.autograd.gradcheck(lambda X, b: FAMILIES[name](b).log_spectral_density(X), (X, bandwidth))
+    assert torch.autograd.gradcheck(lambda b: FAMILIES[name](b).frequencies(5, 2, 0), (bandwidth,))
+    K = FAMILIES[name](bandwidth)(X)
+    np.testing.assert_allclose(K.detach(), FAMILIES[name](bandwidth.detach())(X.detach()), atol=1e-15)
+    for grad in torch.autograd.grad(K.sum(), (X, bandwidth)):
+        assert torch.isfinite(grad).all()
+
+
+@every_family
+def test_kernel_is_the_transform_of_its_density(name):
+    k = FAMILIES[name](1.4)
+    for t in (0.5, 2.0):
+        integral, _ = integrate.quad(lambda w: np.exp(k.log_spectral_density([[w]])[0]), 0, np.inf,
+                                     weight="cos", wvar=t, epsabs=1e-10, limit=500, limlst=500)
+        assert abs(2 * integral - k([[t]], [[0.0]])[0, 0]) < 1e-8
+
+
+@every_family
+@pytest.mark.parametrize("d", [2, 5, 20])
+def test_frequencies_by_monte_carlo(name, d):
+    """Mean wave within 4 standard errors of the kernel; E[q(W)/p(W)] = 1 for another density q."""
+    bandwidth = np.linspace(0.7, 2.0, d)
+    k = FAMILIES[name](bandwidth)
+    W = k.frequencies(20000, d, random_state=d)
+    for delta in data(5, d, seed=d, scale=d**-0.5):
+        waves = np.cos(W @ delta)
+        expected = k(delta[None], np.zeros((1, d)))[0, 0]
+        assert abs(waves.mean() - expected) < 4 * waves.std(ddof=1) / np.sqrt(len(W))
+    q = FAMILIES[name](bandwidth * (1.2 if name == "laplacian1" else 1.5))
+    if name != "laplacian1":
+        q = Gaussian(bandwidth * 2)
+    ratio = np.exp(q.log_spectral_density(W) - k.log_spectral_density(W))
+    assert abs(ratio.mean() - 1) < 4 * ratio.std(ddof=1) / np.sqrt(len(W))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 20, 784])
+def test_cauchy_density_over_the_whole_range(d):
+    """Against SciPy's Bessel function, where that neither overflows nor underflows."""
+    from scipy.special import kve
+
+    r = np.geomspace(1e-3 if d < 100 else 50, 500, 60)
+    W = np.zeros((60, d))
+    W[:, 0] = r
+    nu = abs(1 - d / 2)
+    with np.errstate(over="ignore"):
+        reference = (np.log(2) - d / 2 * np.log(4 * np.pi) + (1 - d / 2) * np.log(r / 2) + np.log(kve(nu, r)) - r)
+    valid = np.isfinite(reference)
+    assert valid.sum() > 20
+    np.testing.assert_allclose(Cauchy().log_spectral_density(W)[valid], reference[valid], rtol=1e-12, atol=1e-12)
+    at_zero = Cauchy().log_spectral_density(np.zeros((1, d)))[0]
+    assert at_zero == (np.log(0.5) if d == 1 else np.inf)
+
+
+@every_family
+def test_kinds_and_devices(name, device):
+    X, Y, k = data(6, 3), data(4, 3, seed=1), FAMILIES[name](1.3)
+    reference = k(X, Y)
+    out = k(torch.from_numpy(X).to(device), torch.from_numpy(Y).to(device))
+    assert out.device.type == device
+    np.testing.assert_allclose(out.cpu(), reference, atol=1e-12)
+    frame = k(pd.DataFrame(X, index=list("abcdef")), pd.DataFrame(Y, index=list("wxyz")))
+    assert list(frame.index) == list("abcdef") and list(frame.columns) == list("wxyz")
+    np.testing.assert_allclose(frame, reference, atol=1e-14)
+    assert k(X.astype(np.float32), Y).dtype == np.float64
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1000, 2**28])
+def test_gram_blocks(max_bytes):
+    X, Y, k = data(21, 3), data(8, 3, seed=1), Gaussian(0.9)
+    for args in ((X,), (X, Y)):
+        parts = list(gram_blocks(k, *args, max_bytes=max_bytes))
+        np.testing.assert_allclose(np.concatenate([K for _, K in parts]), k(*args), atol=1e-14)
+        assert [rows.start for rows, _ in parts] == [0] + [rows.stop for rows, _ in parts][:-1]
+    frame = pd.DataFrame(X, index=np.arange(100, 121))
+    assert pd.concat([K for _, K in gram_blocks(k, frame, max_bytes=max_bytes)]).index.equals(frame.index)
+
+
+def test_estimator_parameters():
+    k = Matern(2.5, bandwidth=2.0)
+    assert clone(k).get_params() == {"nu": 2.5, "bandwidth": 2.0}
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(k))(data(5, 2)), k(data(5, 2)))
+    assert Laplacian(3.0).get_params() == {"bandwidth": 3.0}
+    assert as_kernel("matern32", 2.0).get_params() == {"nu": 1.5, "bandwidth": 2.0}
+    assert as_kernel(k) is k
+
+
+@pytest.mark.parametrize("name", rfteach.kernels._NAMES)
+def test_names(name):
+    X = data(5, 2)
+    np.testing.assert_array_equal(as_kernel(name, 1.5)(X), FAMILIES[name](1.5)(X))
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: Gaussian(-1.0), ValueError, "bandwidth must be positive and finite, got -1.0"),
+        (lambda: Gaussian(0), ValueError, "bandwidth must be positive"),
+        (lambda: Gaussian([1.0, np.nan]), ValueError, "bandwidth must be positive and finite"),
+        (lambda: Gaussian("wide"), TypeError, "bandwidth must be a number or one number per input, got 'wide'"),
+        (lambda: Gaussian(np.ones((2, 2))), ValueError, "bandwidth must be a number or a 1D array"),
+        (lambda: Gaussian([1.0, 2.0])(np.ones((2, 3))), ValueError, "bandwidth has 2 entries.*3 columns"),
+        (lambda: Gaussian(1e-30)(np.full((2, 2), 1e300)), ValueError, "X / bandwidth overflows in torch.float64"),
+        (lambda: Matern(-1), ValueError, r"nu must be a number in \[0.05, 100\], got -1"),
+        (lambda: Matern("2"), ValueError, "nu must be a number"),
+        (lambda: Gaussian()(np.ones(3)), ValueError, "X: Expected 2D array"),
+        (lambda: Gaussian()([[np.nan]]), ValueError, "X contains NaN"),
+        (lambda: Gaussian()([[1.0]], [[np.inf]]), ValueError, "Y contains NaN or infinity"),
+        (lambda: Gaussian()([[1.0]], [[1.0, 2.0]]), ValueError, "same columns, got 1 and 2"),
+        (lambda: Gaussian().frequencies(0, 2), ValueError, "n must be a positive integer, got 0"),
+        (lambda: Gaussian().frequencies(2, 1.5), ValueError, "d must be a positive integer, got 1.5"),
+        (lambda: Gaussian([1.0, 2.0]).frequencies(2, 3), ValueError, "bandwidth has 2 entries"),
+        (lambda: as_kernel("gausian"), ValueError, "kernel='gausian' is unknown .did you mean 'gaussian'"),
+        (lambda: as_kernel(3), TypeError, "kernel must be a name or a Kernel, got int"),
+        (lambda: as_kernel(Gaussian(), 2.0), ValueError, "bandwidth=2.0 is given beside a kernel"),
+        (lambda: next(gram_blocks(Gaussian(), [[1.0]], max_bytes=0)), ValueError, "max_bytes must be a positive"),
+    ],
+)
+def test_bad_input_is_refused_by_name(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
