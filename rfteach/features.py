@@ -8,6 +8,7 @@ __all__ = ['feature_variance', 'n_components_bound', 'fourier_features', 'sample
 # %% ../nbs/02_features.ipynb #944a1dda
 import math
 import numbers
+from copy import copy
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +19,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import as_tensor, empty, random_generator, row_blocks, validate_input
+from .arrays import as_tensor, empty, needs_grad, random_generator, row_blocks, validate_input
 from .kernels import as_kernel
 
 # %% ../nbs/02_features.ipynb #df17093a
@@ -27,7 +28,7 @@ def feature_variance(k, X, Y, n_components, form="phase"):
 
     Parameters
     ----------
-    k : rfteach.kernels.Kernel
+    k : rfteach.kernels.Kernel or str
     X, Y : array-like of shape (n, d)
         Pairs of points, row by row.
     n_components : int
@@ -38,14 +39,23 @@ def feature_variance(k, X, Y, n_components, form="phase"):
     -------
     array of shape (n,)
         In the kind, dtype and device of X.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is outside of its range or of the wrong type, or shapes do not fit.
     """
     _check_form(form, n_components)
+    k = as_kernel(k)
     X, like = as_tensor(X)
     Y, _ = as_tensor(Y, name="Y")
-    delta, origin = X - Y.to(X), torch.zeros_like(X[:1])
+    if X.shape != Y.shape:
+        raise ValueError(f"X and Y must have the same shape, got {tuple(X.shape)} and {tuple(Y.shape)}")
+    delta = X.double() - Y.double()
+    origin = torch.zeros_like(delta[:1])
     kappa, kappa2 = k(delta, origin)[:, 0], k(2 * delta, origin)[:, 0]
     noise = 0.5 * kappa2 - kappa**2 if form == "phase" else kappa2 - 2 * kappa**2
-    return like.restore((1 + noise) / n_components)
+    return like.restore((1 + noise).clamp(min=0) / n_components)
 
 
 def _check_form(form, n_components):
@@ -57,14 +67,14 @@ def _check_form(form, n_components):
 
 # %% ../nbs/02_features.ipynb #6dcfc2f0
 def n_components_bound(error, probability=0.05, *, n_samples=2, form="phase"):
-    """Features that suffice for an error below ``error`` at all pairs of points, equation (2.6).
+    """Features that suffice for an error below ``error`` at all pairs of different points, equation (2.6).
 
     Parameters
     ----------
     error : float
-        Largest deviation ε of z(x)·z(y) from k(x, y), in (0, 2].
+        Largest deviation ε of z(x)·z(y) from k(x, y), in [1e-6, 2].
     probability : float, default 0.05
-        Allowed probability that some pair deviates more, in (0, 1).
+        Allowed probability that some pair deviates more, in [1e-300, 1).
     n_samples : int, default 2
         Number of points; the bound holds for all pairs of them at once.
     form : {"phase", "paired"}, default "phase"
@@ -72,7 +82,7 @@ def n_components_bound(error, probability=0.05, *, n_samples=2, form="phase"):
     Returns
     -------
     int
-        Even for paired features. An upper bound by Hoeffding's inequality: far fewer do in practice.
+        An even number. An upper bound by Hoeffding's inequality: far fewer do in practice.
 
     Raises
     ------
@@ -84,13 +94,15 @@ def n_components_bound(error, probability=0.05, *, n_samples=2, form="phase"):
     >>> n_components_bound(0.1)
     2952
     """
-    check_scalar(error, "error", numbers.Real, min_val=0, max_val=2, include_boundaries="right")
-    check_scalar(probability, "probability", numbers.Real, min_val=0, max_val=1, include_boundaries="neither")
+    if not (isinstance(error, numbers.Real) and 1e-6 <= error <= 2):
+        raise ValueError(f"error must be a number in [1e-6, 2], got {error!r}")
+    if not (isinstance(probability, numbers.Real) and 1e-300 <= probability < 1):
+        raise ValueError(f"probability must be a number in [1e-300, 1), got {probability!r}")
     check_scalar(n_samples, "n_samples", numbers.Integral, min_val=2)
     _check_form(form, 2)
     pairs = n_samples * (n_samples - 1) / 2
     constant = 8 if form == "phase" else 4
-    return 2 * math.ceil(constant / 2 / error**2 * math.log(2 * pairs / probability))
+    return 2 * math.ceil(constant / 2 / float(error) ** 2 * math.log(2 * pairs / float(probability)))
 
 # %% ../nbs/02_features.ipynb #05cc3741
 def fourier_features(X, W, b=None):
@@ -108,13 +120,13 @@ def fourier_features(X, W, b=None):
     Returns
     -------
     Z : array of shape (n, N)
-        N = M with phases, N = 2M without. In the kind, dtype and device of X. Differentiable with
-        respect to X, W and b where these are tensors that require a gradient.
+        N = M with phases, N = 2M without. In the kind, dtype and device of X. Where X is a tensor,
+        differentiable with respect to X, W and b.
 
     Raises
     ------
     ValueError
-        If shapes do not fit, or if an angle overflows in the dtype of X.
+        If shapes do not fit, or if a frequency or an angle overflows in the dtype of X.
 
     Notes
     -----
@@ -128,6 +140,8 @@ def fourier_features(X, W, b=None):
     """
     if sp.issparse(X):
         X = sp.csr_matrix(X)
+        if 0 in X.shape:
+            raise ValueError(f"X is empty: got shape {X.shape}, expected at least one row and one column")
         _, like = as_tensor(X.data if X.nnz else np.zeros(1, X.dtype), name="X", ndim=1)
         X = X.astype(np.float64 if like.compute_dtype == torch.float64 else np.float32)
     else:
@@ -147,14 +161,17 @@ def _features(X, W, b):
         raise ValueError(f"b must have an entry for each row of W: got {len(b)} for {len(W)}")
     W = W.to(dtype=dtype, device=device)
     b = None if b is None else b.to(dtype=dtype, device=device)
-    largest = abs(X).max() if sparse else X.detach().abs().max()
-    if not float(largest) * float(W.detach().abs().sum(1).max()) < torch.finfo(dtype).max / 4:
-        raise ValueError(
-            f"X has entries up to {float(largest):.3g}, whose angles overflow in {dtype}; rescale X or pass float64"
-        )
+    if sparse and needs_grad(W, b):
+        W, b = W.detach(), None if b is None else b.detach()
+    if not torch.isfinite(W).all():
+        raise ValueError(f"W has frequencies that overflow in {dtype}; pass float64, or a kernel with a lighter tail")
+    low, high = (X.min(), X.max()) if sparse else map(float, torch.aminmax(X.detach()))
+    largest = max(-low, high)
+    if not largest * float(W.detach().abs().sum(1).max()) < torch.finfo(dtype).max / 4:
+        raise ValueError(f"X has entries up to {largest:.3g}, whose angles overflow in {dtype}; rescale X or pass float64")
     M = len(W)
     scale = math.sqrt((1 if b is None else 2) / M)
-    if not sparse and torch.is_grad_enabled() and (X.requires_grad or W.requires_grad or (b is not None and b.requires_grad)):
+    if needs_grad(None if sparse else X, W, b):
         angle = X @ W.T
         return scale * (torch.cat([angle.cos(), angle.sin()], 1) if b is None else (angle + b).cos())
     n, N = X.shape[0], M if b is not None else 2 * M
@@ -203,7 +220,7 @@ def sample_frequencies(kernel, n, d, *, sampling="iid", phases=False, random_sta
     -------
     W : array of shape (n, d)
         Frequencies, in radians per unit of the inputs; NumPy float64, or a torch tensor if the
-        kernel's bandwidth is one.
+        kernel's bandwidth is a torch tensor.
     b : numpy.ndarray of shape (n,), or None
         Phases, uniform on [0, 2π).
 
@@ -211,6 +228,8 @@ def sample_frequencies(kernel, n, d, *, sampling="iid", phases=False, random_sta
     ------
     ValueError
         If an argument is outside of its range, or if d is too large for a Sobol' sequence.
+    TypeError
+        If n or d is not an integer, or kernel is neither a name nor a kernel.
 
     Notes
     -----
@@ -233,12 +252,15 @@ def sample_frequencies(kernel, n, d, *, sampling="iid", phases=False, random_sta
         # points are multiples of 2⁻³²: half a step keeps them off zero, where the inverse is infinite
         cube = sobol.random_base2(math.ceil(math.log2(n)))[:n] + 2.0**-33
         Z, U, b = ndtri(cube[:, :d]), cube[:, d : d + n_uniforms], cube[:, -1]
-    elif sampling in ("iid", "orthogonal"):
-        Z = rng.standard_normal((n, d)) if sampling == "iid" else _orthogonal_normals(n, d, rng)
-        U, b = 1 - rng.random((n, n_uniforms)), rng.random(n)
+        W = kernel.from_gaussian(Z, U)
+    elif sampling == "orthogonal":
+        W = kernel.from_gaussian(_orthogonal_normals(n, d, rng), 1 - rng.random((n, n_uniforms)))
+        b = rng.random(n)
+    elif sampling == "iid":
+        W, b = kernel.frequencies(n, d, rng), rng.random(n)
     else:
         raise ValueError(f"sampling must be 'iid', 'orthogonal' or 'qmc', got {sampling!r}")
-    return kernel.from_gaussian(Z, U), 2 * np.pi * b if phases else None
+    return W, 2 * np.pi * b if phases else None
 
 # %% ../nbs/02_features.ipynb #ed7ab063
 class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -248,15 +270,18 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel
-        such as ``Matern(0.8, bandwidth=2.0)``.
+        such as ``Matern(0.8, bandwidth=2.0)``, whose parameters a grid search reaches as
+        ``kernel__bandwidth``.
     bandwidth : float, array of shape (d,) or None, default None
-        Scale of distance, in the units of X; None stands for 1.0, or for the bandwidth of the kernel
-        where ``kernel`` is one. scikit-learn's ``gamma`` is ``1 / (2 bandwidth²)`` for "gaussian".
+        Scale of distance, in the units of X; None stands for 1.0, or for the kernel's own bandwidth
+        where ``kernel`` is a kernel object. scikit-learn's ``gamma`` is ``1 / (2 bandwidth²)`` for "gaussian". A torch
+        tensor may require a gradient; fit again after each step that changes it.
     n_components : int, default 100
         Number N of features; even for paired features. The error falls like 1/√N.
     form : {"phase", "paired"}, default "phase"
         N cosines with random phases, or cosines and sines of N/2 frequencies. Pairs have the smaller
-        variance for all kernels here but the Cauchy kernel at large distances, equation (2.5).
+        variance, equation (2.5), but for the Cauchy kernel at large distances and Matérn kernels with
+        ν < 1/2, where phases win by little.
     sampling : {"iid", "orthogonal", "qmc"}, default "iid"
         How frequencies are drawn, see `sample_frequencies`.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default None
@@ -284,7 +309,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     References
     ----------
-    Rahimi and Recht (2007), algorithm 1; Yu et al. (2016) for "orthogonal"; Avron et al. (2016) for "qmc".
+    Rahimi and Recht (2007); Yu et al. (2016) for "orthogonal"; Avron et al. (2016) for "qmc".
 
     Examples
     --------
@@ -329,7 +354,7 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         kernel = as_kernel(self.kernel, self.bandwidth)
         X, _ = validate_input(self, X, reset=True, sparse=True, device=self.device)
         paired = self.form == "paired"
-        self.kernel_ = kernel
+        self.kernel_ = copy(kernel)  # so that set_params on the user's kernel does not reach the fitted one
         self.frequencies_, self.phases_ = sample_frequencies(
             kernel, self.n_components // 2 if paired else self.n_components, X.shape[1],
             sampling=self.sampling, phases=not paired, random_state=self.random_state,

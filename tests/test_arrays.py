@@ -79,6 +79,8 @@ def test_numpy_is_viewed_and_not_written_to():
         ([[1.0], [1.0, 2.0]], ValueError, "Z must be a rectangular array"),
         (sp.eye(3).tocsr(), TypeError, "Z must be dense"),
         (torch.eye(3).to_sparse(), TypeError, "Z must be dense"),
+        (np.ma.masked_array([[1.0]], mask=[[True]]), ValueError, "Z is a masked array"),
+        ([torch.ones(1, requires_grad=True)], ValueError, "Z must be a rectangular array"),
     ],
 )
 def test_bad_data_is_refused_by_name(X, error, words):
@@ -91,7 +93,7 @@ def test_large_finite_numbers_pass():
     assert torch.isfinite(T).all()
 
 
-@pytest.mark.parametrize("absent", ["nonsense", "cuda:99", 3.5])
+@pytest.mark.parametrize("absent", ["nonsense", "cuda:99", "meta", 3.5])
 def test_missing_device_is_no_silent_fallback(absent):
     with pytest.raises(ValueError, match="device=.* is not available"):
         as_tensor([[1.0]], device=absent)
