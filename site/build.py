@@ -1,0 +1,217 @@
+"""Build the offline site: ``python site/build.py [executed notebooks] [output folder]``.
+
+``_quarto.yml`` names the chapters and their order, ``settings.ini`` the project. Each executed
+notebook is translated into one that MyST-NB reads, and Sphinx makes the pages (see ``conf.py``).
+Whatever the translation does not know is an error, and so is every warning of Sphinx.
+"""
+
+import ast
+import configparser
+import re
+import shutil
+import sys
+from html import escape
+from pathlib import Path
+
+import nbformat
+import yaml
+
+ROOT = Path(__file__).absolute().parent.parent
+DIRECTIVES = {"default_exp": r"\w+", "export": "", "exports": "", "hide": "", "code-fold": "true",
+              "fig-alt": r".+"}  # name: what its value must match
+FOREIGN = re.compile(r"^:::|\{#|^#\||^\s*`{3,}\{|(?<![\w`/])@(?:eq|fig|sec|tbl|thm)-", re.M)
+RINGS = ('<svg viewBox="0 0 24 14" width="22" height="13" aria-hidden="true" fill="none" '
+         'stroke-width="3.4"><circle cx="7.5" cy="7" r="5" stroke="#e8710a"/>'
+         '<path d="M13 4.6a5 5 0 1 1 0 4.8" stroke="#f9ab00"/></svg>')
+
+
+class SiteError(Exception):
+    """The notebooks cannot become pages; the message says which cell and why."""
+
+
+def settings(root=ROOT):
+    """Return the settings of ``settings.ini``."""
+    ini = configparser.ConfigParser(interpolation=None)
+    ini.read(root / "settings.ini", encoding="utf-8")
+    return ini["DEFAULT"]
+
+
+def contents(root=ROOT):
+    """Return ``[(section title or None, [notebook, ...]), ...]`` as ``_quarto.yml`` states it."""
+    quarto = yaml.safe_load((root / "_quarto.yml").read_text(encoding="utf-8"))
+    return [(None, [entry]) if isinstance(entry, str) else (entry["section"], entry["contents"])
+            for entry in quarto["website"]["sidebar"]["contents"]]
+
+
+def directives(source):
+    """Split a code cell into its directives ``{name: value}`` and the code below them."""
+    found, lines = {}, source.split("\n")
+    while lines and lines[0].startswith("#|"):
+        name, value = re.fullmatch(r"#\|\s*([\w-]*):?\s*(.*?)\s*", lines.pop(0)).groups()
+        if name not in DIRECTIVES:
+            raise SiteError(f"unknown directive '#| {name}'; known are {', '.join(DIRECTIVES)}")
+        if not re.fullmatch(DIRECTIVES[name], value):
+            raise SiteError(f"directive '#| {name}' does not take the value '{value}'")
+        found[name] = value
+    if any(re.match(r"\s*#\s?\|", line) for line in lines):
+        raise SiteError("a directive stands below the top of its cell")
+    return found, "\n".join(lines)
+
+
+def public_names(module):
+    """Return the names in ``__all__`` of the Python file `module`, without importing it."""
+    if not module.exists():
+        raise SiteError(f"{module.name} is missing: export the notebooks first")
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return ast.literal_eval(node.value)
+    return []
+
+
+def shortened(code, public):
+    """Return `code` with the first line only of the docstrings that the API entry shows in full."""
+    lines = code.split("\n")
+    for top in reversed(ast.parse(code).body):
+        if getattr(top, "name", None) in public:
+            members = top.body if isinstance(top, ast.ClassDef) else []
+            for node in reversed([top, *members]):
+                named = re.match("[^_]|__call__", getattr(node, "name", "_"))
+                if named and ast.get_docstring(node):
+                    first, last = node.body[0].lineno - 1, node.body[0].end_lineno
+                    if last - first > 1:
+                        lines[first:last] = [lines[first] + re.search("[\"']{3}", lines[first])[0]]
+    return "\n".join(lines)
+
+
+def api(module, public, code):
+    """Return the API entries of the `public` names that `code` defines, as a Markdown cell."""
+    entries = []
+    for node in ast.parse(code).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names = [node.name]
+            directive = "autoclass" if isinstance(node, ast.ClassDef) else "autofunction"
+        else:
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            names, directive = [t.id for t in targets if isinstance(t, ast.Name)], "py:data"
+        entries += [f"   .. {directive}:: {name}" for name in names if name in public]
+    if not entries:
+        return []
+    text = "\n".join([f".. py:currentmodule:: {module}", "", ".. container:: api", "", *entries])
+    return [nbformat.v4.new_markdown_cell(f"```{{eval-rst}}\n{text}\n```")]
+
+
+def translate_code(cell, module, public):
+    """Return the cells that stand on the page for one code cell, none where it is hidden."""
+    found, code = directives(cell.source)
+    if "hide" in found or not code.strip():
+        return []
+    figure = any(mime.startswith("image/") for out in cell.outputs for mime in out.get("data", {}))
+    if figure and "fig-alt" not in found:
+        raise SiteError("the cell draws a figure and has no '#| fig-alt: ...'")
+    cell.source = shortened(code, public) if "exports" in found else code
+    cell.metadata = nbformat.NotebookNode()
+    if "export" in found or "code-fold" in found:
+        prompt = "Code"
+        if "export" in found:
+            imports = all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in ast.parse(code).body)
+            prompt = "Imports" if imports else "Source"
+        cell.metadata.update(tags=["hide-input"],
+                             mystnb={"code_prompt_show": prompt, "code_prompt_hide": prompt})
+    if figure:
+        cell.metadata.setdefault("mystnb", {})["image"] = {"alt": found["fig-alt"]}
+    exported = "export" in found or "exports" in found
+    return [cell, *(api(module, public, code) if exported else [])]
+
+
+def links(name, module, ini):
+    """Return the line under a title: Colab, the notebook on GitHub, the module's source."""
+    path = f"blob/{ini['branch']}/{ini['nbs_path']}/{name}"
+    colab = f"https://colab.research.google.com/github/{ini['user']}/{ini['repo']}/{path}"
+    items = [f'<a class="colab" href="{escape(colab)}">{RINGS}Open in Colab</a>',
+             f'<a href="{escape(ini["git_url"])}/{path}">Notebook on GitHub</a>']
+    if name == "index.ipynb":
+        items.append('<a href="genindex.html">All public names</a>')
+    if module:
+        items.append(f'<a href="_modules/{module.replace(".", "/")}.html">'
+                     f'Source of <code>{module}</code></a>')
+    return f'<p class="links">{" ".join(items)}</p>\n'
+
+
+def translate(nb, name, root=ROOT):
+    """Translate the executed notebook `nb`, whose file is `name`, for MyST-NB."""
+    ini, module, public, cells, lines = settings(root), None, [], [], []
+    for number, cell in enumerate(nb.cells):
+        try:
+            if cell.cell_type == "code":
+                if "default_exp" in directives(cell.source)[0]:
+                    stem = directives(cell.source)[0]["default_exp"]
+                    module = f"{ini['lib_name']}.{stem}"
+                    public = public_names(root / ini["lib_path"] / f"{stem}.py")
+                cells += translate_code(cell, module, public)
+            elif cell.cell_type != "markdown":
+                raise SiteError(f"a {cell.cell_type} cell has no place on a page")
+            elif foreign := FOREIGN.search(cell.source):
+                raise SiteError(f"'{foreign[0].strip()}' is not portable Markdown")
+            else:
+                cells.append(cell)
+        except SiteError as error:
+            raise SiteError(f"{name}, cell {number}: {error}") from None
+        lines += [100 * number] * (len(cells) - len(lines))
+    title = re.match(r"# .+\n\s*(?:>.*(?:\n|$))+", cells[0].source if cells else "")
+    if not title:
+        raise SiteError(f"{name}: the first cell must be '# Title' and '> one-line description'")
+    source = cells[0].source
+    line = links(name, module if public else None, ini)
+    cells[0].source = f"{title[0].rstrip()}\n\n{line}\n{source[title.end():]}"
+    nb.cells = cells
+    nb.metadata = {"kernelspec": {"name": "python3", "display_name": "python3"},
+                   "language_info": {"name": "python", "pygments_lexer": "ipython3"},
+                   "source_map": lines}  # where a cell begins, for the messages of Sphinx
+    return nb
+
+
+def sidebar(sections):
+    """Return the Markdown cell with the hidden tables of contents that make the sidebar."""
+    trees = []
+    for title, names in sections:
+        caption = [f":caption: {title}"] if title else []
+        docs = ["self" if name == "index.ipynb" else name for name in names]
+        tree = ["```{toctree}", ":hidden:", ":titlesonly:", *caption, "", *docs, "```"]
+        trees.append("\n".join(tree))
+    return nbformat.v4.new_markdown_cell("\n\n".join(trees))
+
+
+def build(notebooks=None, out=None, root=ROOT):
+    """Build the site from the executed `notebooks` into the folder `out`; return its first page."""
+    from sphinx.cmd.build import build_main
+
+    notebooks, out = notebooks or root / "_build/nbs", out or root / "_build/site"
+    sections, pages = contents(root), root / "_build/site-src"
+    listed = [name for _, names in sections for name in names]
+    there = {path.name for path in notebooks.glob("*.ipynb")}
+    if lost := sorted(set(listed) ^ there):
+        raise SiteError("\n".join(
+            f"{name}: not in _quarto.yml" if name in there else
+            f"{name}: in _quarto.yml, but not among the executed notebooks in {notebooks}"
+            for name in lost))
+    for folder in (pages, out):
+        shutil.rmtree(folder, ignore_errors=True)
+    pages.mkdir(parents=True)
+    for name in listed:
+        nb = translate(nbformat.read(notebooks / name, as_version=4), name, root)
+        if name == "index.ipynb":
+            nb.cells.append(sidebar(sections))
+            nb.metadata["source_map"].append(0)
+        nbformat.write(nb, pages / name)
+    config = str(Path(__file__).absolute().parent)
+    if build_main(["-q", "-E", "-W", "--keep-going", "-b", "html", "-c", config,
+                   "-d", str(pages / ".doctrees"), str(pages), str(out)]):
+        raise SiteError("Sphinx found the faults above (line 702 is line 2 of cell 7).")
+    return out / "index.html"
+
+
+if __name__ == "__main__":
+    try:
+        print(f"Site built: {build(*map(Path, sys.argv[1:3]))}")
+    except SiteError as error:
+        sys.exit(f"The site was not built.\n{error}")

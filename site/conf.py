@@ -1,0 +1,129 @@
+"""Sphinx settings of the offline site; ``build.py`` runs Sphinx with them."""
+
+import sys
+from importlib.metadata import files
+from pathlib import Path
+
+from docutils.nodes import SkipNode
+
+HERE = Path(__file__).absolute().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from build import settings  # noqa: E402
+
+ini = settings(HERE.parent)
+source = f"{ini['git_url']}/blob/{ini['branch']}"
+
+project, version, release = ini["title"], ini["version"], ini["version"]
+author, copyright = ini["author"], ini["copyright"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode",
+              "sphinx_copybutton"]
+
+# The notebooks are executed already.
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath", "smartquotes"]
+myst_dmath_double_inline = True
+myst_heading_anchors = 4
+
+# The API stands beside its derivation.
+autodoc_default_options = {"members": True, "member-order": "bysource",
+                           "special-members": "__call__"}
+autodoc_typehints = "none"
+autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False
+default_role = "py:obj"
+napoleon_google_docstring = napoleon_use_rtype = False
+napoleon_custom_sections = [("Attributes", "params_style")]
+add_module_names = False
+smartquotes = False  # in docstrings; MyST sets those of the text
+toc_object_entries_show_parents = "hide"
+
+html_theme = "furo"
+html_title = html_short_title = ini["title"]
+html_favicon = "static/mark.svg"
+html_logo = "static/mark.svg"
+html_css_files = ["site.css"]
+html_static_path = ["static"]
+html_copy_source = html_show_sourcelink = False
+html_show_search_summary = False  # it fetches pages, which file:// forbids
+html_domain_indices = False
+pygments_style, pygments_dark_style = "xcode", "github-dark"
+copybutton_selector = "div:not(.output) > div.highlight > pre"
+copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. |\$ ", True
+
+
+def colours(brand, text, muted, page, panel, code, rule):
+    """Return furo's variables for these colours."""
+    return {"color-brand-primary": brand, "color-brand-content": brand,
+            "color-brand-visited": brand, "color-api-name": brand,
+            "color-foreground-primary": text, "color-sidebar-link-text--top-level": text,
+            "color-foreground-muted": muted, "color-api-pre-name": muted,
+            "color-api-keyword": muted, "color-background-primary": page,
+            "color-background-secondary": panel, "color-code-background": code,
+            "color-rule": rule}
+
+
+html_theme_options = {
+    "top_of_page_buttons": [],
+    "light_css_variables": {
+        "font-stack": 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", '
+                      '"Liberation Sans", Arial, sans-serif',
+        "font-stack--monospace": 'ui-monospace, "SF Mono", "Cascadia Code", Menlo, Consolas, '
+                                 '"DejaVu Sans Mono", monospace',
+        "api-font-size": "0.875rem",
+        **colours("#17617b", "#16191b", "#5f6a71", "#ffffff", "#f6f8f9", "#f5f7f8", "#dbe2e6")},
+    "dark_css_variables":
+        colours("#7cc4dc", "#d7dde1", "#94a1a9", "#14181b", "#191e22", "#1c2226", "#323b41"),
+}
+
+# MathJax from the local copy, and for the formulas only; `\tag` needs them handed over as they are.
+html_js_files = [
+    (None, {"body": r"""window.MathJax = {
+        startup: {elements: ['.math']},
+        options: {enableMenu: false},
+        tex: {inlineMath: [['\\(', '\\)']], displayMath: [['\\[', '\\]']],
+              packages: {'[-]': ['noundefined', 'noerrors']}},
+        svg: {scale: 0.95},
+    };"""}),
+    ("mathjax.js", {"defer": "defer"}), ("site.js", {}),
+]
+
+
+def math_renderer(tag, opening, closing):
+    """Return the visitor that writes a formula between MathJax's delimiters."""
+    def visit(self, node):
+        formula = self.encode(node.astext()).strip()
+        self.body.append(f'{self.starttag(node, tag, "", CLASS="math notranslate nohighlight")}'
+                         f"{opening}{formula}{closing}</{tag}>")
+        raise SkipNode
+    return visit, None
+
+
+def add_source_link(app, page, template, context, doctree):
+    """Put the link to GitHub on a page that shows a module's source."""
+    if page.startswith("_modules/") and page != "_modules/index":
+        path = f"{page.removeprefix('_modules/')}.py"
+        context["body"] = (f'<p class="links"><a href="{source}/{path}">{path} on GitHub</a></p>'
+                           + context["body"])
+
+
+def skip_member(app, what, name, obj, skip, options):
+    """Leave out the methods that scikit-learn makes for metadata routing."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
+def copy_mathjax(app, exception):
+    """Copy MathJax from the package sphinx-mathjax-offline."""
+    if exception is None:
+        found = next(f for f in files("sphinx-mathjax-offline") if f.name == "tex-svg-full.js")
+        (Path(app.outdir) / "_static/mathjax.js").write_bytes(found.read_binary())
+
+
+def setup(app):
+    """Register the above."""
+    app.add_html_math_renderer("local", math_renderer("span", r"\(", r"\)"),
+                               math_renderer("div", r"\[", r"\]"))
+    app.config.html_math_renderer = "local"
+    app.connect("html-page-context", add_source_link)
+    app.connect("autodoc-skip-member", skip_member)
+    app.connect("build-finished", copy_mathjax)

@@ -1,0 +1,401 @@
+"""The site: the translation of notebooks, ``_quarto.yml``, and the pages in headless Chromium.
+
+The pages are opened with ``file://``, as a reader without network opens them.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import unquote, urlsplit
+
+import nbformat
+import pytest
+import yaml
+from build import SiteError, build, contents, directives, public_names, settings, translate
+
+ROOT = Path(__file__).absolute().parent.parent
+INI = settings(ROOT)
+CHAPTERS = [name for _, names in contents(ROOT) for name in names]
+PAGES = [Path(name).with_suffix(".html").name for name in CHAPTERS]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]
+
+# What a page holds, after its formulas are drawn and all that folds is unfolded.
+FACTS = r"""async () => {
+  if (window.MathJax) await MathJax.startup.promise;
+  document.querySelectorAll("details").forEach(d => d.open = true);
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const skipped = "script, style, noscript, mjx-container";
+  const text = (left_out) => {
+    const found = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode())
+      if (!walk.currentNode.parentElement.closest(skipped + left_out))
+        found.push(walk.currentNode.data);
+    return found.join("");
+  };
+  return {
+    prose: document.title + "\n" + text(", pre, code"),
+    text: text(", :not(pre) > code"),
+    formulas: all(".math").length,
+    undrawn: all(".math").filter(m => !m.querySelector("mjx-container svg")).length,
+    refused: all("[data-mml-node=merror], mjx-merror").length,
+    links: all("a[href]").map(a => a.href),
+    ids: all("[id]").map(e => e.id),
+    images: all("img").map(i => ({src: i.src, alt: i.alt, width: i.naturalWidth})),
+    sidebar: all(".sidebar-tree a").map(a => a.href.split("#")[0]),
+    captions: all(".sidebar-tree .caption").map(c => c.innerText.toLowerCase()),
+    previous: all("a.prev-page").map(a => a.href),
+    next: all("a.next-page").map(a => a.href),
+  };
+}"""
+
+
+# --- Translation of notebooks ---------------------------------------------------------------
+
+TITLE = nbformat.v4.new_markdown_cell("# Kernels\n> In one line.\n\nText.")
+IMAGE = nbformat.v4.new_output("display_data", {"image/png": "aGk=", "text/plain": "<Figure>"})
+
+
+def notebook(*cells):
+    """Return a notebook of a title cell and `cells`; a string is the source of a code cell."""
+    return nbformat.v4.new_notebook(cells=[TITLE.copy()] + [
+        nbformat.v4.new_code_cell(cell) if isinstance(cell, str) else cell for cell in cells])
+
+
+def page(*cells, root=ROOT):
+    """Return the cells that the translation makes, without the title cell."""
+    return translate(notebook(*cells), "99_page.ipynb", root).cells[1:]
+
+
+def figure(source):
+    """Return a code cell that has drawn a figure."""
+    return nbformat.v4.new_code_cell(source, outputs=[IMAGE])
+
+
+@pytest.fixture
+def rooms(tmp_path):
+    """Return the folder of a project with the module ``rfteach.rooms``."""
+    (tmp_path / "rfteach").mkdir()
+    (tmp_path / "rfteach/rooms.py").write_text("__all__ = ['f', 'Room', 'SIZE']\nimport nothing")
+    shutil.copy(ROOT / "settings.ini", tmp_path)
+    return tmp_path
+
+
+def test_title_cell_gets_the_links():
+    source = translate(notebook(), "99_page.ipynb").cells[0].source
+    path = f"{INI['user']}/{INI['repo']}/blob/{INI['branch']}/nbs/99_page.ipynb"
+    assert source.startswith("# Kernels\n> In one line.\n\n<p ") and source.endswith("\nText.")
+    assert f'href="https://colab.research.google.com/github/{path}"' in source
+    assert f'href="https://github.com/{path}"' in source
+
+
+def test_hidden_cells_and_directives_leave_the_page(rooms):
+    assert page("#| default_exp rooms", "#| hide\nsecret = 1", root=rooms) == []
+    shown, = page("#| code-fold: true\nx = 1")
+    assert shown.source == "x = 1" and "hide-input" in shown.metadata.tags
+
+
+def test_exported_cells_are_folded_and_taught_ones_are_shown(rooms):
+    cells = page("#| default_exp rooms", "#| export\nimport os",
+                 "#| exports\ndef f(x):\n    return x\ndef _g(x): return x",
+                 "#| export\nclass Room: pass\nSIZE: int = 3", "def h(): return f(1)", root=rooms)
+    assert [cell.cell_type[0] for cell in cells] == ["c", "c", "m", "c", "m", "c"]
+    folded = [cell.metadata.get("mystnb", {}).get("code_prompt_show") for cell in cells]
+    assert folded == ["Imports", None, None, "Source", None, None]
+    assert all("hide-input" in cells[k].metadata["tags"] for k in (0, 3))
+    assert re.findall(r"\S+:: .*", cells[2].source)[::2] == [
+        "py:currentmodule:: rfteach.rooms", "autofunction:: f"]
+    assert re.findall(r"\S+:: .*", cells[4].source)[2:] == ["autoclass:: Room", "py:data:: SIZE"]
+
+
+def test_shown_code_leaves_the_docstring_to_the_api_entry(rooms):
+    lines = ['class Room:', '    """Short.', '', '    Long.', '    """', '', '    def enter(self):',
+             '        """Go in.', '', '        Long."""', '        return 1', '',
+             '    def _inner(self):', '        """Kept.', '        """']
+    short = [*lines[:1], '    """Short."""', *lines[5:7], '        """Go in."""', *lines[10:]]
+    for directive, expected in {"exports": short, "export": lines}.items():
+        cell = f"#| {directive}\n" + "\n".join(lines)
+        assert page("#| default_exp rooms", cell, root=rooms)[0].source.split("\n") == expected
+
+
+def test_figure_gets_its_alternative_text():
+    shown, = page(figure("#| fig-alt: A curve: it falls\nplot()"))
+    assert shown.source == "plot()"
+    assert shown.metadata["mystnb"] == {"image": {"alt": "A curve: it falls"}}
+
+
+@pytest.mark.parametrize("cell, message", [
+    ("#| exprot\nx = 1", "cell 1: unknown directive '#| exprot'; known are default_exp, export"),
+    ("#| fig-cap: A curve\nplot()", "unknown directive '#| fig-cap'"),
+    ("#| code-fold: maybe\nplot()", "'#| code-fold' does not take the value 'maybe'"),
+    ("#| export other\nx = 1", "'#| export' does not take the value 'other'"),
+    ("x = 1\n#| export", "a directive stands below the top of its cell"),
+    (figure("plot()"), "draws a figure and has no '#| fig-alt: ...'"),
+    (figure("#| fig-alt:\nplot()"), "'#| fig-alt' does not take the value ''"),
+    (nbformat.v4.new_raw_cell("---\ntitle: x\n---"), "a raw cell has no place on a page"),
+    (nbformat.v4.new_markdown_cell("::: {.callout}\nx\n:::"), "':::' is not portable Markdown"),
+    (nbformat.v4.new_markdown_cell("$$x$$ {#eq-x}"), "'{#' is not portable Markdown"),
+    (nbformat.v4.new_markdown_cell("by @eq-x"), "'@eq-' is not portable Markdown"),
+    (nbformat.v4.new_markdown_cell("```{note}\nx\n```"), "'```{' is not portable Markdown"),
+])
+def test_what_the_translation_does_not_know_is_an_error(cell, message):
+    with pytest.raises(SiteError, match=re.escape(message)):
+        page(cell)
+
+
+def test_first_cell_must_be_a_title():
+    with pytest.raises(SiteError, match="99_page.ipynb: the first cell must be '# Title'"):
+        translate(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("Text")]),
+                  "99_page.ipynb")
+
+
+@pytest.mark.parametrize("there, message", [
+    (CHAPTERS + ["99_page.ipynb"], "99_page.ipynb: not in _quarto.yml"),
+    (CHAPTERS[:-1], f"{CHAPTERS[-1]}: in _quarto.yml, but not among the executed notebooks"),
+])
+def test_chapters_and_notebooks_must_agree(there, message, tmp_path):
+    for name in there:
+        nbformat.write(notebook(), tmp_path / name)
+    with pytest.raises(SiteError, match=re.escape(message)):
+        build(tmp_path, tmp_path / "out")
+
+
+# --- _quarto.yml and nbdev.yml --------------------------------------------------------------
+
+def test_quarto_names_every_notebook_once():
+    assert sorted(CHAPTERS) == sorted(path.name for path in (ROOT / "nbs").glob("*.ipynb"))
+    assert CHAPTERS[0] == "index.ipynb"
+
+
+def test_quarto_serves_nbdev():
+    link = ROOT / "nbs/_quarto.yml"
+    assert link.is_symlink() and os.readlink(link) == "../_quarto.yml"
+    quarto = yaml.safe_load(link.read_text(encoding="utf-8"))
+    assert quarto["project"]["type"] == "website" and quarto["metadata-files"] == ["nbdev.yml"]
+    html, website = quarto["format"]["html"], quarto["website"]
+    assert set(html["theme"]) == {"light", "dark"} and html["html-math-method"] == "mathjax"
+    assert html["keep-md"] is True and "commonmark" in quarto["format"]
+    assert website["navbar"]["search"] is True and website["page-navigation"] is True
+    assert website["repo-subdir"] == INI["nbs_path"]
+    assert [item["href"] for item in website["navbar"]["right"]] == [INI["git_url"]]
+    assert not {"title", "repo-url", "site-url"} & set(website), "settings.ini states these"
+
+
+def test_nbdev_yml_agrees_with_settings():
+    stated = yaml.safe_load((ROOT / "nbs/nbdev.yml").read_text(encoding="utf-8"))
+    assert stated == {
+        "project": {"output-dir": INI["doc_path"]},
+        "website": {"title": INI["title"], "site-url": INI["doc_host"] + INI["doc_baseurl"],
+                    "description": INI["description"], "repo-branch": INI["branch"],
+                    "repo-url": INI["git_url"]}}
+
+
+# --- The pages in a browser -----------------------------------------------------------------
+
+@pytest.fixture(scope="session")
+def site():
+    """Build the site and return its folder."""
+    from notebooks import execute_all
+
+    execute_all()
+    stale = ROOT / "_build/site/stale.html"
+    stale.parent.mkdir(parents=True, exist_ok=True)
+    stale.write_text("left from an earlier build")
+    done = subprocess.run([sys.executable, ROOT / "site/build.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not stale.exists()
+    return stale.parent
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Start Chromium; without one the tests are skipped, but not where ``CI`` is set."""
+    known = ["chromium", "chromium-browser", "google-chrome"]
+    path = next(filter(None, map(shutil.which, known)), None)
+    if path is None:
+        stop = pytest.fail if os.environ.get("CI") else pytest.skip
+        stop("no Chromium found (on Debian: apt-get install chromium); pages are not tested")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(browser):
+    """Return an empty page of the browser, wide and light."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def seen(site, browser):
+    """Visit every page and return ``{path: what was found}``."""
+    found = {}
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    for path in sorted(site.rglob("*.html")):
+        tab, complaints, requests = context.new_page(), [], []
+        tab.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.goto(path.as_uri(), wait_until="load")
+        facts = tab.evaluate(FACTS)
+        tab.set_viewport_size({"width": 390, "height": 844})
+        tab.wait_for_timeout(100)
+        width = tab.evaluate("""() => {
+            const page = document.scrollingElement, article = document.querySelector("article");
+            page.scrollLeft = 1000;
+            return Math.max(page.scrollWidth, 390 + page.scrollLeft,
+                            article.getBoundingClientRect().right);
+        }""")
+        tab.close()
+        found[path.relative_to(site).as_posix()] = SimpleNamespace(
+            **facts, complaints=complaints, requests=requests, width=width)
+    context.close()
+    return found
+
+
+def faults(seen, check, pages=None):
+    """Return ``{page: what `check` finds wrong there}``."""
+    wrong = {name: check(seen[name]) for name in pages or seen}
+    return {name: what for name, what in wrong.items() if what}
+
+
+def names(hrefs):
+    """Return the file names that `hrefs` lead to."""
+    return [Path(urlsplit(href).path).name for href in hrefs]
+
+
+def test_every_chapter_is_a_page(seen):
+    assert not set(PAGES) - set(seen)
+
+
+def test_pages_load_without_complaint(seen):
+    assert not faults(seen, lambda page: page.complaints)
+
+
+def test_pages_ask_no_other_host(seen):
+    assert not faults(seen, lambda page: [url for url in page.requests
+                                          if not url.startswith(("file:", "data:"))])
+
+
+def test_internal_links_lead_somewhere(seen, site):
+    anchors = {(site / name).as_uri(): set(page.ids) for name, page in seen.items()}
+
+    def dead(page):
+        for href in page.links:
+            target, _, fragment = href.partition("#")
+            if target.startswith("file:"):
+                target = target.partition("?")[0]
+                if target in anchors:
+                    if unquote(fragment) not in anchors[target] | {""}:
+                        yield href
+                elif not Path(unquote(urlsplit(target).path)).is_file():
+                    yield href
+
+    assert not faults(seen, lambda page: list(dead(page)))
+
+
+def test_formulas_are_drawn(seen):
+    assert any(seen[name].formulas for name in PAGES)
+    assert not faults(seen, lambda page: page.undrawn or page.refused)
+    tex = re.compile(r"\$|\\[a-zA-Z]+|\\[()\[\]]")
+    assert not faults(seen, lambda page: tex.findall(page.prose))
+
+
+def test_no_directive_or_front_matter_is_visible(seen):
+    raw = re.compile(r"(?m)^\s*#\s?\|.*|:::.*|\{#.*|^---\s*\n\s*title.*|\{(?:eval-rst|toctree)\}.*")
+    assert not faults(seen, lambda page: raw.findall(page.text))
+
+
+def test_images_have_alternative_text(seen):
+    assert any(len(seen[name].images) > 1 for name in PAGES), "no page has a figure"
+    assert not faults(seen, lambda page: [i["src"] for i in page.images
+                                          if not i["alt"].strip() or not i["width"]])
+
+
+def test_no_page_scrolls_sideways_on_a_phone(seen):
+    assert not faults(seen, lambda page: page.width if page.width > 390 else None)
+
+
+def test_sidebar_is_in_the_order_of_quarto(seen):
+    titles = [title.lower() for title, _ in contents(ROOT) if title]
+    for page in seen.values():
+        assert names(page.sidebar) == PAGES and page.captions == titles
+
+
+def test_previous_and_next(seen):
+    for k, name in enumerate(PAGES):
+        assert names(seen[name].previous) == PAGES[max(k - 1, 0):k]
+        assert names(seen[name].next) == PAGES[k + 1:k + 2]
+
+
+def test_links_to_colab_and_github(seen):
+    for notebook, name in zip(CHAPTERS, PAGES):
+        path = f"{INI['user']}/{INI['repo']}/blob/{INI['branch']}/nbs/{notebook}"
+        assert f"https://colab.research.google.com/github/{path}" in seen[name].links
+        assert f"https://github.com/{path}" in seen[name].links
+
+
+def test_api_stands_beside_its_derivation(seen):
+    for chapter, name in zip(CHAPTERS, PAGES):
+        cells = nbformat.read(ROOT / "nbs" / chapter, as_version=4).cells
+        found = [directives(cell.source)[0].get("default_exp") for cell in cells
+                 if cell.cell_type == "code"]
+        for stem in filter(None, found):
+            module = f"{INI['lib_name']}.{stem}"
+            entries = {f"{module}.{n}" for n in public_names(ROOT / INI["lib_path"] / f"{stem}.py")}
+            assert not entries - set(seen[name].ids), f"{name} lacks API entries"
+            if entries:
+                source = f"_modules/{INI['lib_name']}/{stem}.html"
+                assert any(link.endswith(source) for link in seen[name].links)
+                assert any(link.endswith(f"{INI['lib_path']}/{stem}.py") and "github" in link
+                           for link in seen[source].links)
+
+
+def test_search_finds_bochner(site, tab):
+    tab.goto((site / "index.html").as_uri())
+    tab.fill(".sidebar-search", "Bochner")
+    tab.press(".sidebar-search", "Enter")
+    tab.wait_for_selector("#search-results li a", timeout=10_000)
+    found = tab.eval_on_selector_all("#search-results li a", "links => links.map(a => a.href)")
+    assert "01_kernels.html" in names(found)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_code_of_a_chapter_can_be_copied(chapter, site, tab):
+    nb = translate(nbformat.read(ROOT / "nbs" / chapter, as_version=4), chapter)
+    code = [cell.source.strip() for cell in nb.cells if cell.cell_type == "code"]
+    tab.goto((site / chapter).with_suffix(".html").as_uri())
+    tab.evaluate("document.body.append(document.createElement('textarea'))")
+    cells = tab.locator(".cell_input:visible")
+    for k in range(min(cells.count(), 3)):
+        cells.nth(k).hover()
+        cells.nth(k).locator("button.copybtn").click()
+        tab.fill("textarea", "")
+        tab.press("textarea", "Control+V")
+        assert tab.input_value("textarea").strip() in code
+
+
+def test_light_and_dark(site, tab):
+    tab.goto((site / "index.html").as_uri())
+    colours = """() => ["backgroundColor", "color"].map(
+        name => getComputedStyle(document.body)[name])"""
+    light = tab.evaluate(colours)
+    tab.click(".theme-toggle-content button")
+    tab.wait_for_timeout(400)
+    dark = tab.evaluate(colours)
+    assert light[0] != dark[0] and light[1] != dark[1]
+    tab.reload()
+    assert tab.evaluate(colours) == dark, "the choice is kept"
+    tab.click(".theme-toggle-content button")
+    tab.wait_for_timeout(400)
+    assert tab.evaluate(colours) == light
