@@ -1,0 +1,57 @@
+# What can be done here; `make` alone lists it.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PYTHONDONTWRITEBYTECODE =# without its byte code the environment starts seconds later
+
+.DEFAULT_GOAL := help
+.PHONY: help course test lab site bench sync clean run
+
+help:  ## list what make can do
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+course: run  ## install, execute every chapter with its checks, build the site
+	@$(PY) site/build.py
+	@echo
+	@echo "The course is ready. Open this page in a browser:"
+	@echo "    file://$(CURDIR)/_build/site/index.html"
+	@echo "or work in the notebooks: make lab"
+
+# The notebooks first, in a run of their own: it starts at once, and when the package is not what
+# they export, the other tests have nothing to say.
+test: $(READY)  ## run the whole test suite
+	@$(PY) -m pytest tests/test_notebooks.py
+	@$(PY) -m pytest --ignore=tests/test_notebooks.py
+
+lab: $(READY)  ## open the notebooks in JupyterLab
+	@$(PY) -m jupyterlab --notebook-dir=nbs $$([ "$$(id -u)" -ne 0 ] || echo --allow-root)
+
+site: run  ## build the pages from the executed notebooks
+	@$(PY) site/build.py
+
+bench: $(READY)  ## time the library against its peers and the machine's limit (ARGS=--quick: tiny sizes)
+	@$(PY) benchmarks/run.py $(ARGS)
+
+sync: $(READY)  ## after changing a notebook: export, execute, store outputs, write README.md
+	@$(PY) site/notebooks.py export store readme
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) _build _docs _proc dist build *.egg-info .pytest_cache .hypothesis
+
+run: $(READY)
+	@$(PY) site/notebooks.py run
+
+$(READY): settings.ini setup.py constraints.txt
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "'$(PYTHON)' was not found. Install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Name another one: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "'$(PYTHON)' lacks the modules venv and ensurepip. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "Installing into $(VENV) (once; a few minutes and about 2 GB of disk)"
+	@[ -x $(PY) ] || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,185 @@
+"""Timings side by side: interleaved runs, ratios with their spread, the machine's limits.
+
+A benchmark is a module ``bench_NAME.py`` with three names, which ``run.py`` puts to work:
+
+- ``TITLE``, one line;
+- ``settings(quick)``, a list of dictionaries of keyword arguments: the sizes and dtypes to try;
+- ``contest(**setting)``, which prepares the data of one setting and returns a `Contest`.
+"""
+
+import os
+import platform
+import re
+import time
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Callable
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_info
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Calls that do the same job, and what they are measured against.
+
+    Attributes
+    ----------
+    cases : dict of str to callable
+        Calls without arguments.
+    baseline : str
+        The case that ratios refer to, usually the peer's.
+    limit : str or None
+        The case that does only what cannot be left out, such as the matrix product, on memory
+        that is already there.
+    limit_is : str
+        What the limit does, in words.
+    gemm : tuple of int
+        (m, k, n) of the matrix product inside, for `limits`.
+    errors : dict of str to callable
+        For a case, what takes its result and returns its largest error against float64.
+    """
+
+    cases: dict[str, Callable]
+    baseline: str
+    limit: str | None = None
+    limit_is: str = ""
+    gemm: tuple[int, int, int] = (1000, 1000, 1000)
+    errors: dict[str, Callable] = field(default_factory=dict)
+
+
+def warm(shape, dtype):
+    """A tensor whose memory is already there: huge pages where NumPy gets them, each one touched."""
+    return torch.from_numpy(np.empty(shape, dtype)).zero_()
+
+
+def quartiles(values):
+    """Median, first and third quartile, to four significant digits."""
+    return {key: float(f"{np.quantile(values, q):.4g}")
+            for key, q in (("median", 0.5), ("q1", 0.25), ("q3", 0.75))}
+
+
+def cpu_of_others():
+    """CPU seconds that all but this process have used since the machine started; 0 if not known."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0.0
+    user, nice, system, _, _, irq, softirq, steal = map(int, stat.read_text().split()[1:9])
+    ticks = os.sysconf("SC_CLK_TCK")
+    return (user + nice + system + irq + softirq + steal) / ticks - sum(os.times()[:2])
+
+
+def compare(cases, *, repeats=15, warmup=1, baseline=None, limit=None, patience=4, pause=0.05,
+            seed=0):
+    """Time calls against each other.
+
+    In each of ``repeats`` rounds every case runs once, in an order drawn afresh, so that what else
+    the machine does falls on all of them alike. Ratios are taken within a round, where the two runs
+    are neighbours in time, and then summarised.
+
+    Parameters
+    ----------
+    cases : dict of str to callable
+        Calls without arguments. Making the result counts, releasing it does not.
+    repeats, warmup : int
+        Rounds that count, and rounds before them that do not.
+    patience : int, default 4
+        A round is noisy when other processes took more than 5 % of a core meanwhile (known on Linux
+        only). Rounds go on until ``repeats`` were quiet, for ``patience * repeats`` rounds at most;
+        the quietest ``repeats`` of all count.
+    baseline, limit : str or None
+        Names of cases.
+    pause : float, default 0.05
+        Seconds of rest before each run. The threads of NumPy's and of torch's BLAS spin for some
+        milliseconds after their work and would slow the next case.
+    seed : int
+        For the order.
+
+    Returns
+    -------
+    dict of str to dict
+        For each case ``seconds``; ``speedup``, the baseline's seconds over the case's; ``of_limit``,
+        the limit's seconds over the case's: each with median and quartiles; ``samples``, the seconds
+        of each round; and ``noise``, the cores that other processes kept busy in each round.
+    """
+    rng = np.random.default_rng(seed)
+    rounds = []  # (what others took, seconds by case)
+    for i in range(warmup + patience * repeats):
+        seconds, start, others = {}, time.perf_counter(), cpu_of_others()
+        for name in rng.permutation(list(cases)):
+            time.sleep(pause)
+            begin = time.perf_counter()
+            result = cases[name]()
+            seconds[name] = time.perf_counter() - begin
+            del result
+        noise = (cpu_of_others() - others) / (time.perf_counter() - start)
+        if i >= warmup:
+            rounds.append((round(max(0.0, noise), 3), seconds))
+        if sum(noise <= 0.05 for noise, _ in rounds) == repeats:
+            break
+    rounds = sorted(rounds, key=lambda entry: entry[0])[:repeats]
+    samples = {name: [seconds[name] for _, seconds in rounds] for name in cases}
+    rows = {}
+    for name, seconds in samples.items():
+        rows[name] = {"seconds": quartiles(seconds)}
+        for key, other in (("speedup", baseline), ("of_limit", limit)):
+            if other is not None:
+                rows[name][key] = quartiles(np.divide(samples[other], seconds))
+        rows[name] |= {"samples": [float(f"{t:.4g}") for t in seconds], "noise": [noise for noise, _ in rounds]}
+    return rows
+
+
+def limits(gemm, dtype, *, repeats=5, **options):
+    """What this machine can do, by the faster of torch and NumPy in each job.
+
+    Parameters
+    ----------
+    gemm : (m, k, n)
+        Shape of the product, m×k by k×n, into memory that is already there.
+    dtype : str
+        "float64" or "float32".
+    repeats, options
+        For `compare`.
+
+    Returns
+    -------
+    dict
+        ``gemm`` in 1e9 FLOP/s (2mkn per product), ``copy`` in 1e9 bytes/s read and written,
+        ``cos`` and ``exp`` in 1e9 entries/s, arguments in [-10, 0]; each with who reached it. The
+        last three on arrays of 32 MB. From medians.
+    """
+    m, k, n = gemm
+    rng = np.random.default_rng(0)
+    A, B, C = rng.random((m, k)).astype(dtype), rng.random((k, n)).astype(dtype), np.zeros((m, n), dtype)
+    x = rng.uniform(-10, 0, 32_000_000 // np.dtype(dtype).itemsize).astype(dtype)
+    y = np.zeros_like(x)
+    At, Bt, Ct, xt, yt = map(torch.from_numpy, (A, B, C, x, y))
+    jobs = {"gemm": (2 * m * k * n, lambda: torch.mm(At, Bt, out=Ct), lambda: np.dot(A, B, out=C)),
+            "copy": (2 * x.nbytes, lambda: yt.copy_(xt), lambda: np.copyto(y, x)),
+            "cos": (x.size, lambda: torch.cos(xt, out=yt), lambda: np.cos(x, out=y)),
+            "exp": (x.size, lambda: torch.exp(xt, out=yt), lambda: np.exp(x, out=y))}
+    cases = {(job, by): call for job, (_, *calls) in jobs.items()
+             for by, call in zip(("torch", "NumPy"), calls)}
+    rows = compare({f"{job} {by}": call for (job, by), call in cases.items()},
+                   repeats=repeats, **options)
+    found = {}
+    for job, (work, *_) in jobs.items():
+        seconds, by = min((rows[f"{job} {by}"]["seconds"]["median"], by) for by in ("torch", "NumPy"))
+        found[job] = {"rate": float(f"{work / seconds / 1e9:.4g}"), "by": by}
+    return found
+
+
+def machine():
+    """The processor, its threads, and the versions that timings depend on."""
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+        cpu = found[1] if found else cpu
+    pools = sorted({f"{p['internal_api']} {p.get('version') or ''}".strip() + f", {p['num_threads']} threads"
+                    for p in threadpool_info()})
+    packages = ("numpy", "scipy", "torch", "scikit-learn")
+    return {"cpu": cpu, "cores": os.cpu_count(), "torch_threads": torch.get_num_threads(),
+            "thread_pools": pools, "system": f"{platform.system()} {platform.machine()}",
+            "python": platform.python_version(), **{name: version(name) for name in packages}}

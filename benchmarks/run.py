@@ -1,0 +1,133 @@
+"""Run benchmarks: ``python benchmarks/run.py [NAME ...] [--only TEXT] [--quick] [--out FOLDER]``."""
+
+import argparse
+import importlib
+import json
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+
+from harness import compare, limits, machine
+from memory import extra_memory
+
+HERE = Path(__file__).resolve().parent
+NAMES = sorted(file.stem.removeprefix("bench_") for file in HERE.glob("bench_*.py"))
+
+
+def label(setting):
+    """A setting in words, such as ``n=5000 d=100 float32``."""
+    return " ".join(value if isinstance(value, str) else f"{key}={value}" for key, value in setting.items())
+
+
+def run(name, *, quick=False, only="", repeats=None, memory=True):
+    """Run one benchmark.
+
+    Parameters
+    ----------
+    name : str
+        The module is ``bench_NAME``.
+    quick : bool
+        Tiny sizes and few rounds, to see that it works.
+    only : str
+        Run the settings whose label contains this.
+    repeats : int or None
+        Rounds; None means 15, or 3 when quick.
+    memory : bool
+        Measure memory, too; when quick, that of one case of the first setting.
+
+    Returns
+    -------
+    dict
+        What is written to the result file: ``name``, ``title``, ``command``, ``date``, ``machine``,
+        ``limits`` by product and dtype, and ``rows``: one for each setting and case, with
+        ``seconds``, ``speedup``, ``of_limit``, ``error``, ``extra_memory`` and the ``command`` that
+        makes the row.
+    """
+    module = f"bench_{name}"
+    bench = importlib.import_module(module)
+    repeats = repeats or (3 if quick else 15)
+    options = {"patience": 1, "pause": 0} if quick else {}
+    command = f"python benchmarks/run.py {name}" + " --quick" * quick
+    record = {"name": name, "title": bench.TITLE, "command": command,
+              "date": date.today().isoformat(), "machine": machine(), "limits": {}, "rows": []}
+    for setting in bench.settings(quick):
+        if only not in label(setting):
+            continue
+        contest = bench.contest(**setting)
+        dtype = setting.get("dtype", "float64")
+        product = f"{'x'.join(map(str, contest.gemm))} {dtype}"
+        if product not in record["limits"]:
+            record["limits"][product] = limits(contest.gemm, dtype, repeats=min(repeats, 5), **options)
+        errors = {case: float(f"{error(contest.cases[case]()):.2g}") for case, error in contest.errors.items()}
+        rows = compare(contest.cases, repeats=repeats, baseline=contest.baseline, limit=contest.limit,
+                       **options)
+        measured = [case for case in contest.cases if memory and case != contest.limit]
+        if quick:
+            measured, memory = [case for case in measured if case != contest.baseline], False
+        for case, row in rows.items():
+            record["rows"].append({
+                "setting": label(setting), "case": case, "baseline": contest.baseline, **row,
+                "error": errors.get(case),
+                "extra_memory": extra_memory(module, case, setting) if case in measured else None,
+                "limit_is": contest.limit_is, "command": f'{command} --only "{label(setting)}"'})
+    return record
+
+
+def table(record):
+    """The rows of a record as a Markdown table, and below it what the columns are measured against."""
+    def spread(value, digits):
+        median, q1, q3 = (format(value[key], digits) for key in ("median", "q1", "q3"))
+        return f"{median} ({q1}–{q3})"
+
+    lines = [f"## {record['title']}", "",
+             "| setting | case | milliseconds | speed-up | of the limit | largest error | extra memory |",
+             "|---|---|--:|--:|--:|--:|--:|"]
+    for row in record["rows"]:
+        seconds = {key: 1000 * value for key, value in row["seconds"].items()}
+        error = "" if row["error"] is None else f"{row['error']:.1e}"
+        memory = "" if row["extra_memory"] is None else f"{row['extra_memory']['of_result']:.1%}"
+        lines.append("| " + " | ".join([
+            row["setting"], row["case"], spread(seconds, ".4g"), spread(row["speedup"], ".2f"),
+            spread(row["of_limit"], ".2f") if "of_limit" in row else "", error, memory]) + " |")
+    peers = ", ".join(dict.fromkeys(row["baseline"] for row in record["rows"]))
+    lines += ["", f"Medians (quartiles) over rounds; speed-up over {peers} and part of the limit taken "
+              "within a round; extra memory as a part of the result.", ""]
+    for limit in dict.fromkeys(row["limit_is"] for row in record["rows"] if row["limit_is"]):
+        lines.append(f"- The limit: {limit}.")
+    for product, rates in record["limits"].items():
+        units = {"gemm": "GFLOP/s", "copy": "GB/s", "cos": "G/s", "exp": "G/s"}
+        lines.append(f"- {product}: " + ", ".join(
+            f"{job} {found['rate']:.3g} {units[job]} ({found['by']})" for job, found in rates.items()) + ".")
+    about, noise = record["machine"], max(float(np.median(row["noise"])) for row in record["rows"])
+    lines.append(f"- {about['cpu']}, {about['cores']} cores, {about['torch_threads']} threads, of which others "
+                 f"kept {noise:.2f} busy; torch {about['torch']}, NumPy {about['numpy']}, "
+                 f"scikit-learn {about['scikit-learn']}; {record['date']}; `{record['command']}`.")
+    return "\n".join(lines)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description="Time the library against its peers and the machine's limit.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all if none is named: {', '.join(NAMES)}")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only settings whose label contains TEXT")
+    parser.add_argument("--repeats", type=int, metavar="N", help="rounds (15)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes; results go to _build/bench")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="for the result files (benchmarks/results)")
+    args = parser.parse_args(argv)
+    for name in args.names:
+        if name not in NAMES:
+            parser.error(f"unknown benchmark {name!r}; there are {', '.join(NAMES)}")
+    out = args.out or (HERE.parent / "_build" / "bench" if args.quick else HERE / "results")
+    for name in args.names or NAMES:
+        record = run(name, quick=args.quick, only=args.only, repeats=args.repeats)
+        if not record["rows"]:
+            print(f"{name}: no setting contains {args.only!r}")
+            continue
+        print(table(record) + "\n", flush=True)
+        if not args.only:  # a part must not replace the whole
+            out.mkdir(parents=True, exist_ok=True)
+            (out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The order of the tests, the time each stage took, and the fixtures that several files use."""
+
+import os
+from collections import defaultdict
+
+import pytest
+
+os.environ["SCIPY_ARRAY_API"] = "1"  # read when SciPy is imported; scikit-learn's contract skips a check without it
+
+FIRST = ["test_notebooks", "test_arrays", "test_datasets", "test_plots", "test_kernels",
+         "test_features"]
+LAST = ["test_benchmarks", "test_package", "test_site"]
+SECONDS = defaultdict(float)  # by stage
+NOTES = {}  # remarks on a stage, for the same table
+
+
+def rank(name):
+    """Return the place of a test file: notebooks, library, benchmarks, package, site."""
+    if name in FIRST:
+        return 0, FIRST.index(name), name
+    return (2, LAST.index(name), name) if name in LAST else (1, 0, name)
+
+
+def stage(nodeid):
+    """Return the stage of a test: its file, and in test_notebooks.py the test function."""
+    file, _, test = nodeid.partition("::")
+    name = file.rpartition("/")[2].removesuffix(".py")
+    return f"{name}: {test.partition('[')[0]}" if name == "test_notebooks" else name
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: rank(item.path.stem))
+
+
+def pytest_generate_tests(metafunc):
+    """A test with the argument `device` runs on the CPU and, where there is one, on the GPU."""
+    if "device" in metafunc.fixturenames:
+        import torch
+
+        metafunc.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
+
+
+def pytest_runtest_logreport(report):
+    SECONDS[stage(report.nodeid)] += report.duration
+    NOTES.setdefault(stage(report.nodeid), []).extend(
+        text for name, text in report.user_properties if name == "note" and report.when == "call")
+
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.section("seconds by stage")
+    for name, seconds in SECONDS.items():
+        terminalreporter.line(f"{seconds:7.1f}  {name}")
+        for note in NOTES[name]:
+            terminalreporter.line(f"{'':9}{note}")

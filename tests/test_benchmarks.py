@@ -1,0 +1,123 @@
+"""The benchmarks run and report what they should, at tiny sizes; no timing is asserted."""
+
+import json
+import os
+import time
+
+import numpy as np
+import pytest
+
+import harness
+import memory
+import run
+
+QUARTILES = {"median", "q1", "q3"}
+
+
+def contest(n):
+    """Calls of known memory, for `memory.extra_memory`: they return n bytes, and hold 9 n before or beside."""
+    def blocks():  # small ones, which an allocator likes to keep when they are released
+        return [np.ones(98_000, dtype=np.uint8) for _ in range(9 * n // 98_000)]
+
+    def hold():
+        kept = blocks()
+        return np.full(n, bool(kept), dtype=np.uint8)
+
+    def let_go():
+        blocks()
+        return np.ones(n, dtype=np.uint8)
+
+    blocks()
+    cases = {"hold": hold, "let go": let_go, "lean": lambda: np.ones(n, dtype=np.uint8)}
+    return harness.Contest(cases, baseline="lean")
+
+
+@pytest.mark.parametrize("name", run.NAMES)
+def test_every_benchmark_runs(name, tmp_path, capsys):
+    run.main([name, "--quick", "--repeats", "2", "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    text = (tmp_path / f"{name}.json").read_text(encoding="utf-8")
+    record = json.loads(text)
+    assert os.uname().nodename not in text and str(run.HERE.parent) not in text
+    assert {"name", "title", "command", "date", "machine", "limits", "rows"} == set(record)
+    assert {"cpu", "cores", "torch_threads", "thread_pools", "torch", "numpy"} <= set(record["machine"])
+    for rates in record["limits"].values():
+        assert {"gemm", "copy", "cos", "exp"} == set(rates)
+        assert all(found["rate"] > 0 and found["by"] in ("torch", "NumPy") for found in rates.values())
+    for row in record["rows"]:
+        assert {"setting", "case", "baseline", "seconds", "speedup", "samples", "error", "extra_memory",
+                "command"} <= set(row)
+        assert len(row["samples"]) == 2
+        for key in {"seconds", "speedup", "of_limit"} & set(row):
+            assert set(row[key]) == QUARTILES and 0 < row[key]["q1"] <= row[key]["median"] <= row[key]["q3"]
+        tolerance = 1e-5 if "float32" in row["setting"] else 1e-13
+        assert row["error"] is None or 0 <= row["error"] < tolerance
+        line = f"| {row['setting']} | {row['case']} |"
+        assert printed.count(line) == 1
+    assert {"rfteach", "scikit-learn"} <= {row["case"] for row in record["rows"] if row["error"] is not None}
+    assert any(row["extra_memory"] for row in record["rows"]) or not os.path.exists("/proc/self/clear_refs")
+
+
+def test_rows_can_be_made_one_by_one(tmp_path, capsys):
+    name = run.NAMES[0]
+    whole = run.run(name, quick=True, repeats=1, memory=False)
+    row = whole["rows"][-1]
+    part = run.run(name, quick=True, only=row["setting"], repeats=1, memory=False)
+    assert [(r["setting"], r["case"]) for r in part["rows"]] == [
+        (r["setting"], r["case"]) for r in whole["rows"] if r["setting"] == row["setting"]]
+    run.main([name, "--quick", "--only", "no such setting", "--out", str(tmp_path)])
+    assert "no setting contains 'no such setting'" in capsys.readouterr().out and not list(tmp_path.iterdir())
+    assert row["command"] == f'python benchmarks/run.py {name} --quick --only "{row["setting"]}"'
+
+
+def test_unknown_names_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        run.main(["no-such-benchmark"])
+    assert run.NAMES[0] in capsys.readouterr().err
+
+
+def test_ratios_are_baseline_over_case():
+    naps = {"slow": 0.12, "fast": 0.04, "least": 0.02}
+    cases = {name: (lambda nap=nap: time.sleep(nap)) for name, nap in naps.items()}
+    rows = harness.compare(cases, repeats=5, warmup=0, baseline="slow", limit="least", pause=0)
+    assert list(rows) == list(cases)
+    assert rows["slow"]["speedup"] == {"median": 1.0, "q1": 1.0, "q3": 1.0}
+    assert rows["fast"]["speedup"]["median"] == pytest.approx(3, rel=0.5)
+    assert rows["fast"]["of_limit"]["median"] == pytest.approx(0.5, rel=0.5)
+    assert rows["fast"]["seconds"]["median"] >= 0.04
+    pairs = np.divide(rows["slow"]["samples"], rows["fast"]["samples"])
+    assert rows["fast"]["speedup"]["median"] == pytest.approx(np.median(pairs), rel=2e-3)
+    assert rows["fast"]["speedup"]["q3"] == pytest.approx(np.quantile(pairs, 0.75), rel=2e-3)
+
+
+def test_rounds_are_interleaved_in_changing_order():
+    calls = []
+    cases = {name: (lambda name=name: calls.append(name)) for name in "abc"}
+    harness.compare(cases, repeats=20, warmup=2, patience=1, pause=0)
+    rounds = [tuple(calls[i:i + 3]) for i in range(0, len(calls), 3)]
+    assert len(rounds) == 22 and all(sorted(order) == list("abc") for order in rounds)
+    assert len(set(rounds)) > 1
+
+
+def test_the_quietest_rounds_count(monkeypatch):
+    others, taken = [], iter([0, 9, 0.9, 0, 0.7, 0.3, 0, 9])  # the first belongs to the warm-up
+
+    def cpu_of_others():  # asked before and after each round, by its wall time
+        others.append(time.perf_counter() if len(others) % 2 == 0 else
+                      others[-1] + next(taken) * (time.perf_counter() - others[-1]))
+        return others[-1]
+
+    monkeypatch.setattr(harness, "cpu_of_others", cpu_of_others)
+    rounds = iter(range(100))
+    row = harness.compare({"a": lambda: time.sleep(0.05 * next(rounds))}, repeats=3, patience=2, pause=0)["a"]
+    assert row["noise"] == pytest.approx([0, 0, 0.3], abs=0.1)
+    assert row["samples"] == pytest.approx([0.15, 0.3, 0.25], abs=0.02)
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no high-water mark to reset here")
+@pytest.mark.parametrize("case, beside", [("hold", 9), ("let go", 8), ("lean", 0)])
+def test_memory_of_known_allocations(case, beside):
+    n = 20_000_000
+    measured = memory.extra_memory("test_benchmarks", case, {"n": n})
+    assert measured["bytes"] == pytest.approx(beside * n, abs=0.1 * n)
+    assert measured["of_result"] == pytest.approx(measured["bytes"] / n, abs=0.01)

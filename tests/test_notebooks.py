@@ -1,0 +1,200 @@
+"""The notebooks are clean, exported, told in README.md, and show what their execution gives."""
+
+import base64
+import io
+import re
+import subprocess
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFilter
+
+import notebooks
+from build import directives
+from compare import agree
+from readme import readme, relink
+
+BUDGET = 60  # seconds that a chapter may take on two cores
+SYNC = "To mend: make sync"
+ROOT = notebooks.ROOT
+STOPPED = set()  # chapters that do not run to their end
+
+
+def differing(made, found):
+    """Return the paths at which two ``{path: bytes}`` differ, each with the reason."""
+    return [f"{name}: " + ("is missing" if name not in found else
+                           "no notebook makes it" if name not in made else "differs")
+            for name in sorted(made.keys() | found.keys()) if made.get(name) != found.get(name)]
+
+
+def files(pattern):
+    return {file.relative_to(ROOT).as_posix(): file.read_bytes() for file in ROOT.glob(pattern)}
+
+
+def fail(title, lines, remedy=SYNC):
+    pytest.fail("\n".join([title, *(f"  {line}" for line in lines), remedy]), pytrace=False)
+
+
+# The checks stand in the order in which they must run: execution would hide what they look for.
+def test_notebooks_are_clean():
+    cleaned = {k: v for k, v in notebooks.derive("nbdev_clean").items() if k.endswith(".ipynb")}
+    if found := differing(cleaned, files("nbs/*.ipynb")):
+        fail("Notebooks carry metadata or execution counts:", found, "To mend: .venv/bin/nbdev_clean")
+
+
+def test_each_notebook_has_a_module_of_its_own():
+    """nbdev lets the second of two notebooks with one name overwrite the first without a word."""
+    homes = {}
+    for notebook in notebooks.chapters():
+        for cell in notebooks.code_cells(notebook):
+            if name := directives(cell.source)[0].get("default_exp"):
+                homes.setdefault(name, []).append(notebook.name)
+    if shared := [f"{name}: {', '.join(where)}" for name, where in homes.items() if len(where) > 1]:
+        fail("Several notebooks export to one module:", shared, "To mend: rename a default_exp")
+
+
+def test_export_is_in_sync():
+    """Also catches a module whose notebook is gone: the export starts from an empty package."""
+    if found := differing(notebooks.modules(), files("rfteach/**/*.py")):
+        fail("The package is not what the notebooks export:", found)
+
+
+def test_readme_is_in_sync():
+    made = readme(notebooks.NBS / "index.ipynb")
+    if found := differing(made, {**files("README.md"), **files("README_files/*")}):
+        fail("README.md is not what nbs/index.ipynb says:", found)
+
+
+@pytest.mark.parametrize("notebook", notebooks.chapters(), ids=lambda path: path.name)
+def test_chapter_executes(notebook, record_property):
+    STOPPED.add(notebook)
+    try:
+        seconds, reason = notebooks.record(notebooks.execute(notebook))["seconds"], None
+    except notebooks.NotebookError as error:
+        reason = str(error).splitlines()
+    if reason:
+        fail("Execution stopped.", reason,
+             "To mend: correct the cell in the notebook (make lab), then: make sync")
+    STOPPED.remove(notebook)
+    record_property("note", f"{seconds:5.1f} s  {notebook.name}")
+    if seconds > BUDGET:
+        fail(f"{notebook.name} took {seconds} s; a chapter may take {BUDGET} s.", [],
+             "To mend: make its experiments smaller, then: make sync")
+
+
+@pytest.mark.parametrize("notebook", notebooks.chapters(), ids=lambda path: path.name)
+def test_stored_outputs_are_fresh(notebook):
+    if notebook in STOPPED:
+        pytest.skip("it does not execute")
+    if found := notebooks.stale(notebook):
+        lines = [line for source, what in found for line in
+                 [*what.splitlines(), "in the cell:", *("    " + s for s in source.splitlines()), ""]]
+        fail(f"{notebook.name}: stored outputs are not those that execution gives.", lines)
+
+
+# The comparison itself.
+def text(words):
+    return {"output_type": "stream", "name": "stdout", "text": words}
+
+
+def html(words):
+    return {"output_type": "execute_result", "data": {"text/html": words, "text/plain": "a table"}}
+
+
+def figure(curves=3, tilt=0.0, smooth=0.0, size=(640, 480), missing=None):
+    """Return an output with a PNG of some curves, as matplotlib draws them by default."""
+    image = Image.new("RGB", (2560, 1920), "white")
+    draw, x = ImageDraw.Draw(image), np.linspace(0, 1, 300)
+    draw.rectangle((160, 160, 2400, 1760), outline="black", width=4)
+    for i in range(curves):
+        y = 0.5 + 0.35 * np.sin(6 * x + i) * (1 + tilt)
+        points = list(zip(160 + 2240 * x, 160 + 1600 * y))
+        if i != missing:
+            draw.line(points, fill=["#0072B2", "#E69F00", "#000000"][i], width=8, joint="curve")
+    image = image.resize(size, Image.Resampling.LANCZOS).filter(ImageFilter.GaussianBlur(smooth))
+    image.save(file := io.BytesIO(), "PNG")
+    png = base64.b64encode(file.getvalue()).decode()
+    return {"output_type": "display_data", "data": {"image/png": png, "text/plain": "<Figure>"}}
+
+
+@pytest.mark.parametrize("stored, fresh", [
+    (text("error 2.540 after 57 steps"), text("error 2.541 after 57 steps")),
+    (text("0.0999 and 1.23e-07"), text("0.1 and 1.24e-07")),
+    (text("mean 12345.6"), text("mean 12350.0")),
+    (text(" 9.99 |"), text("10.00 |")),
+    (text("-0.000"), text("0.000")),
+    (text("0.50s"), text("0.51s")),
+    (text("sha256 90e1234 and 1e-400"), text("sha256 90e1234 and 1e-400")),
+    (text("<function f at 0x7f00>"), text("<function f at 0x7fee>")),
+    (html("<td>0.333</td>"), html("<td>0.334</td>")),
+    (figure(), figure()),
+    (figure(), figure(smooth=0.7)),
+    (figure(), figure(tilt=1e-3)),
+    (figure(), figure(size=(638, 479))),
+])
+def test_comparison_accepts(stored, fresh):
+    assert agree(stored, fresh) and agree(fresh, stored)
+
+
+@pytest.mark.parametrize("stored, fresh", [
+    (text("error 2.540"), text("error 2.546")),
+    (text("after 57 steps"), text("after 58 steps")),
+    (text("1e-15"), text("1e-12")),
+    (text("slope -0.5"), text("slope 0.5")),
+    (text("holds: True"), text("holds: False")),
+    (text("sha256 ab1.0"), text("sha256 ab1.1")),
+    (text("one 1.0"), text("one 1.0 2.0")),
+    (text("warned"), {**text("warned"), "name": "stderr"}),
+    ({**text("warned"), "name": "stderr"}, {**text("warned"), "name": "stderr"}),
+    (html("<td>0.333</td>"), html("<td>0.343</td>")),
+    (html("<td>0.333</td>"), text("0.333")),
+    (figure(), figure(missing=1)),
+    (figure(), figure(missing=2)),
+    (figure(), figure(tilt=0.1)),
+    (figure(), figure(size=(640, 520))),
+])
+def test_comparison_rejects(stored, fresh):
+    assert not agree(stored, fresh) and not agree(fresh, stored)
+
+
+def test_outputs_of_a_cell_that_varies():
+    import nbformat
+
+    def cell(*outputs, tags=("varies",)):
+        return nbformat.v4.new_code_cell(outputs=[nbformat.from_dict(o) for o in outputs],
+                                         metadata={"tags": list(tags)})
+
+    slow, fast, other = (cell(text(t)) for t in ("1.2 ms", "0.7 ms", "0.7 s"))
+    assert notebooks.cell_difference(slow, fast) is None
+    assert notebooks.cell_difference(slow, other) is None
+    assert notebooks.cell_difference(slow, fast, varies_too=True) is None
+    assert notebooks.cell_difference(slow, other, varies_too=True)
+    assert notebooks.cell_difference(slow, cell())
+    assert notebooks.cell_difference(cell(text("1.2 ms"), tags=()), fast)
+    warned = cell({**text("careful"), "name": "stderr"})
+    assert "careful" in notebooks.cell_difference(warned, warned)
+    assert notebooks.cell_difference(cell(text("a"), text("b")), cell(text("ab"))) is None
+
+
+# What is written.
+def test_links_in_the_readme():
+    text = "[a](01_kernels.ipynb#proof) [b](https://x.org/y) [c](../LICENSE) [d](#e) <img src=\"f.png\">"
+    assert relink(text) == ("[a](nbs/01_kernels.ipynb#proof) [b](https://x.org/y) [c](LICENSE) [d](#e) "
+                            "<img src=\"nbs/f.png\">")
+    words = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", words)
+    assert not (lost := [t for t in targets if not (ROOT / t).exists()]), f"README.md: no such file {lost}"
+
+
+def test_no_paths_of_a_machine():
+    try:
+        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT,
+                                check=True, capture_output=True, text=True).stdout.split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git clone")
+    path = re.compile(rb"(?<![\w./:~$}*+-])/(?:home|Users|root|work|tmp|private/var)/[\w.]|[A-Z]:\\Users")
+    found = [f"{name}: {hit.group().decode()}..." for name in filter(None, listed)
+             if (ROOT / name).is_file() and b"\0" not in (data := (ROOT / name).read_bytes())
+             and (hit := path.search(data))]
+    if found:
+        fail("Files name folders of one machine:", found, "To mend: use paths relative to the project")
