@@ -96,13 +96,17 @@ def resolve_device(device):
         torch.zeros(1, device=found).item()
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"device={device!r} is not available on this machine ({reason})") from error
+        raise ValueError(
+            f"device={device!r} is not available on this machine ({reason})"
+        ) from error
     return found
 
 
 def needs_grad(*tensors):
     """Tell whether autograd is on and one of the tensors (None counts as no) requires a gradient."""
-    return torch.is_grad_enabled() and any(T is not None and T.requires_grad for T in tensors)
+    return torch.is_grad_enabled() and any(
+        T is not None and T.requires_grad for T in tensors
+    )
 
 
 def _check_finite(T, name):
@@ -110,7 +114,9 @@ def _check_finite(T, name):
         return
     n_nan = int(torch.isnan(T).sum())
     n_inf = int(torch.isinf(T).sum())
-    raise ValueError(f"{name} contains NaN or infinity ({n_nan} NaN, {n_inf} infinite of {T.numel()} entries)")
+    raise ValueError(
+        f"{name} contains NaN or infinity ({n_nan} NaN, {n_inf} infinite of {T.numel()} entries)"
+    )
 
 
 def _numpy_to_tensor(A, name):
@@ -119,9 +125,13 @@ def _numpy_to_tensor(A, name):
         try:
             A = A.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{name} must be numeric, got entries that are not numbers ({error})") from error
+            raise ValueError(
+                f"{name} must be numeric, got entries that are not numbers ({error})"
+            ) from error
     if A.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {name} has dtype {A.dtype}, expected real numbers")
+        raise ValueError(
+            f"Complex data not supported: {name} has dtype {A.dtype}, expected real numbers"
+        )
     if A.dtype.kind not in "fiub":
         raise ValueError(f"{name} must be numeric, got dtype {A.dtype}")
     if A.dtype.kind != "f" or A.dtype.itemsize > 8:
@@ -130,8 +140,12 @@ def _numpy_to_tensor(A, name):
         A = A.astype(A.dtype.newbyteorder("="))
     if any(stride < 0 or stride % A.itemsize for stride in A.strides):
         A = np.ascontiguousarray(A)
-    with warnings.catch_warnings():  # a read-only array is viewed too: nothing here writes to its input
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+    with (
+        warnings.catch_warnings()
+    ):  # a read-only array is viewed too: nothing here writes to its input
+        warnings.filterwarnings(
+            "ignore", message="The given NumPy array is not writable"
+        )
         return torch.from_numpy(A)
 
 # %% ../nbs/00_arrays.ipynb #ed44001a
@@ -175,31 +189,49 @@ def as_tensor(X, *, name="X", ndim=2, device=None):
     if isinstance(X, torch.Tensor):
         kind, origin, T = "torch", X.device, X
         if T.layout != torch.strided:
-            raise TypeError(f"{name} must be dense, got a torch tensor with layout {T.layout}")
+            raise TypeError(
+                f"{name} must be dense, got a torch tensor with layout {T.layout}"
+            )
         if T.is_complex():
-            raise ValueError(f"Complex data not supported: {name} has dtype {T.dtype}, expected real numbers")
+            raise ValueError(
+                f"Complex data not supported: {name} has dtype {T.dtype}, expected real numbers"
+            )
         if T.dtype not in _FLOATS:
             T = T.to(torch.float64)
     else:
         if sp.issparse(X):
-            raise TypeError(f"{name} must be dense, got a sparse {type(X).__name__}; use {name}.toarray()")
+            raise TypeError(
+                f"{name} must be dense, got a sparse {type(X).__name__}; use {name}.toarray()"
+            )
         if isinstance(X, np.ma.MaskedArray):
-            raise ValueError(f"{name} is a masked array; fill or drop what is masked, for example {name}.filled(0)")
+            raise ValueError(
+                f"{name} is a masked array; fill or drop what is masked, for example {name}.filled(0)"
+            )
         if hasattr(X, "iloc"):
             kind, index = "pandas", X.index
             X = X.to_numpy()
         try:
             A = np.asarray(X)
         except (ValueError, TypeError, RuntimeError) as error:
-            raise ValueError(f"{name} must be a rectangular array of numbers ({error})") from error
+            raise ValueError(
+                f"{name} must be a rectangular array of numbers ({error})"
+            ) from error
         T = _numpy_to_tensor(A, name)
     allowed = (ndim,) if isinstance(ndim, int) else tuple(ndim)
     if T.ndim not in allowed:
         expected = " or ".join(f"{k}D" for k in allowed)
-        hint = f". Reshape your data: {name}.reshape(-1, 1) for one column" if (T.ndim, allowed) == (1, (2,)) else ""
-        raise ValueError(f"{name}: Expected {expected} array, got {T.ndim}D array of shape {tuple(T.shape)}{hint}")
+        hint = (
+            f". Reshape your data: {name}.reshape(-1, 1) for one column"
+            if (T.ndim, allowed) == (1, (2,))
+            else ""
+        )
+        raise ValueError(
+            f"{name}: Expected {expected} array, got {T.ndim}D array of shape {tuple(T.shape)}{hint}"
+        )
     if T.numel() == 0:
-        raise ValueError(f"{name} is empty: got shape {tuple(T.shape)}, expected at least one row and one column")
+        raise ValueError(
+            f"{name} is empty: got shape {tuple(T.shape)}, expected at least one row and one column"
+        )
     _check_finite(T, name)
     like = Like(kind, T.dtype, origin, index)
     target = T.device if device is None else resolve_device(device)
@@ -250,12 +282,22 @@ def validate_input(estimator, X, *, reset, sparse=False, device=None):
         T, like = as_tensor(X, device=device)
         _check_columns(estimator, T.shape[1], reset)
         return T, like
-    A = validate_data(estimator, X, reset=reset, accept_sparse="csr" if sparse else False, dtype="numeric")
+    A = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr" if sparse else False,
+        dtype="numeric",
+    )
     if sp.issparse(A):
         if device is not None and resolve_device(device).type != "cpu":
-            raise ValueError(f"X is sparse, which is worked on on the CPU only, but device={device!r} was asked for")
+            raise ValueError(
+                f"X is sparse, which is worked on on the CPU only, but device={device!r} was asked for"
+            )
         A = A if A.dtype in (np.float32, np.float64) else A.astype(np.float64)
-        return A, Like("numpy", torch.from_numpy(np.empty(0, A.dtype)).dtype, torch.device("cpu"))
+        return A, Like(
+            "numpy", torch.from_numpy(np.empty(0, A.dtype)).dtype, torch.device("cpu")
+        )
     return as_tensor(A, device=device)
 
 # %% ../nbs/00_arrays.ipynb #91685b6c
@@ -280,14 +322,20 @@ def random_generator(random_state=None):
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, torch.Generator):
-        bits = torch.randint(2**31, (4,), generator=random_state, device=random_state.device)
+        bits = torch.randint(
+            2**31, (4,), generator=random_state, device=random_state.device
+        )
         return np.random.default_rng(bits.tolist())
-    if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool):
+    if isinstance(random_state, numbers.Integral) and not isinstance(
+        random_state, bool
+    ):
         if random_state < 0:
             raise ValueError(f"random_state must not be negative, got {random_state}")
         return np.random.default_rng(int(random_state))
     if random_state is None or isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(check_random_state(random_state).randint(2**31, size=4))
+        return np.random.default_rng(
+            check_random_state(random_state).randint(2**31, size=4)
+        )
     raise TypeError(
         "random_state must be None, an int, a numpy Generator or RandomState, or a torch Generator, "
         f"got {type(random_state).__name__}"
@@ -361,4 +409,6 @@ def empty(shape, dtype, device="cpu"):
     """
     if torch.device(device).type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
-    return torch.from_numpy(np.empty(shape, np.float64 if dtype == torch.float64 else np.float32))
+    return torch.from_numpy(
+        np.empty(shape, np.float64 if dtype == torch.float64 else np.float32)
+    )

@@ -15,11 +15,22 @@ import scipy.sparse as sp
 import torch
 from scipy.special import ndtri
 from scipy.stats import qmc
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import as_tensor, empty, needs_grad, random_generator, row_blocks, validate_input
+from rfteach.arrays import (
+    as_tensor,
+    empty,
+    needs_grad,
+    random_generator,
+    row_blocks,
+    validate_input,
+)
 from .kernels import as_kernel
 
 # %% ../nbs/02_features.ipynb #df17093a
@@ -50,7 +61,9 @@ def feature_variance(k, X, Y, n_components, form="phase"):
     X, like = as_tensor(X)
     Y, _ = as_tensor(Y, name="Y")
     if X.shape != Y.shape:
-        raise ValueError(f"X and Y must have the same shape, got {tuple(X.shape)} and {tuple(Y.shape)}")
+        raise ValueError(
+            f"X and Y must have the same shape, got {tuple(X.shape)} and {tuple(Y.shape)}"
+        )
     delta = X.double() - Y.double()
     origin = torch.zeros_like(delta[:1])
     kappa, kappa2 = k(delta, origin)[:, 0], k(2 * delta, origin)[:, 0]
@@ -63,7 +76,9 @@ def _check_form(form, n_components):
         raise ValueError(f"form must be 'phase' or 'paired', got {form!r}")
     check_scalar(n_components, "n_components", numbers.Integral, min_val=1)
     if form == "paired" and n_components % 2:
-        raise ValueError(f"n_components must be even for form='paired', got {n_components}")
+        raise ValueError(
+            f"n_components must be even for form='paired', got {n_components}"
+        )
 
 # %% ../nbs/02_features.ipynb #6dcfc2f0
 def n_components_bound(error, probability=0.05, *, n_samples=2, form="phase"):
@@ -97,12 +112,16 @@ def n_components_bound(error, probability=0.05, *, n_samples=2, form="phase"):
     if not (isinstance(error, numbers.Real) and 1e-6 <= error <= 2):
         raise ValueError(f"error must be a number in [1e-6, 2], got {error!r}")
     if not (isinstance(probability, numbers.Real) and 1e-300 <= probability < 1):
-        raise ValueError(f"probability must be a number in [1e-300, 1), got {probability!r}")
+        raise ValueError(
+            f"probability must be a number in [1e-300, 1), got {probability!r}"
+        )
     check_scalar(n_samples, "n_samples", numbers.Integral, min_val=2)
     _check_form(form, 2)
     pairs = n_samples * (n_samples - 1) / 2
     constant = 8 if form == "phase" else 4
-    return 2 * math.ceil(constant / 2 / float(error) ** 2 * math.log(2 * pairs / float(probability)))
+    return 2 * math.ceil(
+        constant / 2 / float(error) ** 2 * math.log(2 * pairs / float(probability))
+    )
 
 # %% ../nbs/02_features.ipynb #05cc3741
 def fourier_features(X, W, b=None):
@@ -141,7 +160,9 @@ def fourier_features(X, W, b=None):
     if sp.issparse(X):
         X = sp.csr_matrix(X)
         if 0 in X.shape:
-            raise ValueError(f"X is empty: got shape {X.shape}, expected at least one row and one column")
+            raise ValueError(
+                f"X is empty: got shape {X.shape}, expected at least one row and one column"
+            )
         _, like = as_tensor(X.data if X.nnz else np.zeros(1, X.dtype), name="X", ndim=1)
         X = X.astype(np.float64 if like.compute_dtype == torch.float64 else np.float32)
     else:
@@ -154,26 +175,38 @@ def fourier_features(X, W, b=None):
 
 def _features(X, W, b):
     sparse = sp.issparse(X)
-    dtype, device = (torch.from_numpy(X.data).dtype, "cpu") if sparse else (X.dtype, X.device)
+    dtype, device = (
+        (torch.from_numpy(X.data).dtype, "cpu") if sparse else (X.dtype, X.device)
+    )
     if W.shape[1] != X.shape[1]:
-        raise ValueError(f"W must have a column for each column of X: got {W.shape[1]} for {X.shape[1]}")
+        raise ValueError(
+            f"W must have a column for each column of X: got {W.shape[1]} for {X.shape[1]}"
+        )
     if b is not None and len(b) != len(W):
-        raise ValueError(f"b must have an entry for each row of W: got {len(b)} for {len(W)}")
+        raise ValueError(
+            f"b must have an entry for each row of W: got {len(b)} for {len(W)}"
+        )
     W = W.to(dtype=dtype, device=device)
     b = None if b is None else b.to(dtype=dtype, device=device)
     if sparse and needs_grad(W, b):
         W, b = W.detach(), None if b is None else b.detach()
     if not torch.isfinite(W).all():
-        raise ValueError(f"W has frequencies that overflow in {dtype}; pass float64, or a kernel with a lighter tail")
+        raise ValueError(
+            f"W has frequencies that overflow in {dtype}; pass float64, or a kernel with a lighter tail"
+        )
     low, high = (X.min(), X.max()) if sparse else map(float, torch.aminmax(X.detach()))
     largest = max(-low, high)
     if not largest * float(W.detach().abs().sum(1).max()) < torch.finfo(dtype).max / 4:
-        raise ValueError(f"X has entries up to {largest:.3g}, whose angles overflow in {dtype}; rescale X or pass float64")
+        raise ValueError(
+            f"X has entries up to {largest:.3g}, whose angles overflow in {dtype}; rescale X or pass float64"
+        )
     M = len(W)
     scale = math.sqrt((1 if b is None else 2) / M)
     if needs_grad(None if sparse else X, W, b):
         angle = X @ W.T
-        return scale * (torch.cat([angle.cos(), angle.sin()], 1) if b is None else (angle + b).cos())
+        return scale * (
+            torch.cat([angle.cos(), angle.sin()], 1) if b is None else (angle + b).cos()
+        )
     n, N = X.shape[0], M if b is not None else 2 * M
     Z = empty((n, N), dtype, device)
     offset = torch.zeros(M, dtype=dtype, device=device) if b is None else b
@@ -200,8 +233,10 @@ def _orthogonal_normals(n, d, rng):
         blocks.append(Q.T * np.sqrt(rng.chisquare(d, size=(rows, 1))))
     return np.concatenate(blocks)
 
-# %% ../nbs/02_features.ipynb #533ba9aa
-def sample_frequencies(kernel, n, d, *, sampling="iid", phases=False, random_state=None):
+# %% ../nbs/02_features.ipynb #6256cdf3
+def sample_frequencies(
+    kernel, n, d, *, sampling="iid", phases=False, random_state=None
+):
     """Draw n frequencies of a kernel, each from its spectral measure, and phases to go with them.
 
     Parameters
@@ -254,16 +289,22 @@ def sample_frequencies(kernel, n, d, *, sampling="iid", phases=False, random_sta
         Z, U, b = ndtri(cube[:, :d]), cube[:, d : d + n_uniforms], cube[:, -1]
         W = kernel.from_gaussian(Z, U)
     elif sampling == "orthogonal":
-        W = kernel.from_gaussian(_orthogonal_normals(n, d, rng), 1 - rng.random((n, n_uniforms)))
+        W = kernel.from_gaussian(
+            _orthogonal_normals(n, d, rng), 1 - rng.random((n, n_uniforms))
+        )
         b = rng.random(n)
     elif sampling == "iid":
         W, b = kernel.frequencies(n, d, rng), rng.random(n)
     else:
-        raise ValueError(f"sampling must be 'iid', 'orthogonal' or 'qmc', got {sampling!r}")
+        raise ValueError(
+            f"sampling must be 'iid', 'orthogonal' or 'qmc', got {sampling!r}"
+        )
     return W, 2 * np.pi * b if phases else None
 
-# %% ../nbs/02_features.ipynb #ed7ab063
-class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+# %% ../nbs/02_features.ipynb #68890b41
+class RandomFourierFeatures(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """Map data to random Fourier features, so that z(x)·z(y) ≈ k(x, y): equations (2.1) and (2.2).
 
     Parameters
@@ -323,8 +364,17 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     (442, 200)
     """
 
-    def __init__(self, kernel="gaussian", bandwidth=None, n_components=100, *, form="phase",
-                 sampling="iid", random_state=None, device=None):
+    def __init__(
+        self,
+        kernel="gaussian",
+        bandwidth=None,
+        n_components=100,
+        *,
+        form="phase",
+        sampling="iid",
+        random_state=None,
+        device=None,
+    ):
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.n_components = n_components
@@ -354,10 +404,16 @@ class RandomFourierFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         kernel = as_kernel(self.kernel, self.bandwidth)
         X, _ = validate_input(self, X, reset=True, sparse=True, device=self.device)
         paired = self.form == "paired"
-        self.kernel_ = copy(kernel)  # so that set_params on the user's kernel does not reach the fitted one
+        self.kernel_ = copy(
+            kernel
+        )  # so that set_params on the user's kernel does not reach the fitted one
         self.frequencies_, self.phases_ = sample_frequencies(
-            kernel, self.n_components // 2 if paired else self.n_components, X.shape[1],
-            sampling=self.sampling, phases=not paired, random_state=self.random_state,
+            kernel,
+            self.n_components // 2 if paired else self.n_components,
+            X.shape[1],
+            sampling=self.sampling,
+            phases=not paired,
+            random_state=self.random_state,
         )
         return self
 

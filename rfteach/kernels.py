@@ -16,7 +16,14 @@ import torch
 from scipy.special import gammaincinv
 from sklearn.base import BaseEstimator
 
-from .arrays import as_tensor, block_bytes, empty, needs_grad, random_generator, row_blocks
+from rfteach.arrays import (
+    as_tensor,
+    block_bytes,
+    empty,
+    needs_grad,
+    random_generator,
+    row_blocks,
+)
 
 # %% ../nbs/01_kernels.ipynb #75841fbb
 def _squared_distances(X, Y, bandwidth):
@@ -32,7 +39,10 @@ def _squared_distances(X, Y, bandwidth):
     y2 = x2 if same else norms(Y)
     center = Y.mean(0)
     off_centre = (center / bandwidth).square().sum() > 0.9 * y2.mean()
-    if off_centre or not finfo.tiny**0.5 < bandwidth.min() <= bandwidth.max() < finfo.max**0.5:
+    if (
+        off_centre
+        or not finfo.tiny**0.5 < bandwidth.min() <= bandwidth.max() < finfo.max**0.5
+    ):
         left = (X - center).div_(bandwidth)
         right = left if same else (Y - center).div_(bandwidth)
         scale = torch.ones_like(bandwidth)
@@ -48,8 +58,12 @@ def _squared_distances(X, Y, bandwidth):
         if on_diagonal:
             s2.diagonal().fill_(torch.inf)
         if s2.min() <= threshold:
-            i, j = (s2 <= cancelled * (x2[rows, None] + y2[cols])).nonzero(as_tuple=True)
-            for part in torch.arange(len(i), device=X.device).split(max(1, s2.numel() // X.shape[1])):
+            i, j = (s2 <= cancelled * (x2[rows, None] + y2[cols])).nonzero(
+                as_tuple=True
+            )
+            for part in torch.arange(len(i), device=X.device).split(
+                max(1, s2.numel() // X.shape[1])
+            ):
                 difference = X[rows][i[part]] - Y[cols][j[part]]
                 s2[i[part], j[part]] = difference.div_(bandwidth).square_().sum(1)
         if on_diagonal:
@@ -73,7 +87,9 @@ def _fill(X, Y, bandwidth, distances, profile):
     K = empty((n, m), X.dtype, X.device)
     tile = distances(X, Y, bandwidth)
     entries = max(1, block_bytes(X.device) // size)
-    width = max(math.isqrt(entries) + 1, entries // 128)  # no narrower than high, to hold the diagonal
+    width = max(
+        math.isqrt(entries) + 1, entries // 128
+    )  # no narrower than high, to hold the diagonal
     for rows in row_blocks(n, min(m, width) * size, X.device):
         height = rows.stop - rows.start
         for start in range(rows.start if X is Y else 0, m, width):
@@ -114,15 +130,23 @@ def _check_bandwidth(bandwidth, dtype=torch.float64):
     if not isinstance(T, torch.Tensor):
         A = np.asarray(bandwidth)
         if A.dtype.kind not in "fiu":
-            raise TypeError(f"bandwidth must be a number or one number per input, got {bandwidth!r}")
+            raise TypeError(
+                f"bandwidth must be a number or one number per input, got {bandwidth!r}"
+            )
         T = torch.as_tensor(A.astype(np.float64))
     elif T.is_complex() or T.dtype == torch.bool:
-        raise TypeError(f"bandwidth must be a number or one number per input, got {bandwidth!r}")
+        raise TypeError(
+            f"bandwidth must be a number or one number per input, got {bandwidth!r}"
+        )
     if T.ndim > 1 or T.numel() == 0:
-        raise ValueError(f"bandwidth must be a number or a 1D array, got shape {tuple(T.shape)}")
+        raise ValueError(
+            f"bandwidth must be a number or a 1D array, got shape {tuple(T.shape)}"
+        )
     T = T.to(dtype)
     if not bool(((T > 0) & torch.isfinite(T)).all()):
-        raise ValueError(f"bandwidth must be positive and finite in {dtype}, got {bandwidth!r}")
+        raise ValueError(
+            f"bandwidth must be positive and finite in {dtype}, got {bandwidth!r}"
+        )
     return T
 
 # %% ../nbs/01_kernels.ipynb #e0c8a7a3
@@ -134,9 +158,13 @@ def _pair(X, Y):
     X, like = as_tensor(X)
     Y, like_Y = as_tensor(Y, name="Y")
     if X.device != Y.device:
-        raise ValueError(f"X and Y must be on one device, got {X.device} and {Y.device}")
+        raise ValueError(
+            f"X and Y must be on one device, got {X.device} and {Y.device}"
+        )
     if X.shape[1] != Y.shape[1]:
-        raise ValueError(f"X and Y must have the same columns, got {X.shape[1]} and {Y.shape[1]}")
+        raise ValueError(
+            f"X and Y must have the same columns, got {X.shape[1]} and {Y.shape[1]}"
+        )
     if like_Y.dtype != like.dtype:
         like = replace(like, dtype=torch.promote_types(like.dtype, like_Y.dtype))
         X, Y = X.to(like.compute_dtype), Y.to(like.compute_dtype)
@@ -207,7 +235,10 @@ class Kernel(BaseEstimator):
             low, high = torch.aminmax(T.detach(), dim=0)
             largest = torch.maximum(-low, high)
             scaled = (largest / bandwidth.detach()).max()
-            if not (scaled < limit**0.5 / (1e3 * T.shape[1]) and largest.max() < limit / (2 * len(T))):
+            if not (
+                scaled < limit**0.5 / (1e3 * T.shape[1])
+                and largest.max() < limit / (2 * len(T))
+            ):
                 raise ValueError(
                     f"{name} / bandwidth overflows in {T.dtype}: entries up to {float(largest.max()):.3g}, which "
                     f"are up to {float(scaled):.3g} bandwidths; rescale the data, or pass float64"
@@ -278,7 +309,11 @@ class Kernel(BaseEstimator):
             If n or d is not a positive integer, or the bandwidth has a number of entries other than d.
         """
         for name, value in (("n", n), ("d", d)):
-            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
+            if (
+                not isinstance(value, numbers.Integral)
+                or isinstance(value, bool)
+                or value < 1
+            ):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
         rng = random_generator(random_state)
         Z = rng.standard_normal((n, d))
@@ -301,19 +336,29 @@ class Kernel(BaseEstimator):
         bandwidth = self._bandwidth(T)
         log_det = bandwidth.log().expand(T.shape[1]).sum()
         blocks = row_blocks(len(T), (T.shape[1] + 1024) * T.element_size(), T.device)
-        return like.restore(log_det + torch.cat([self._log_density(T[rows] * bandwidth) for rows in blocks]))
+        return like.restore(
+            log_det
+            + torch.cat([self._log_density(T[rows] * bandwidth) for rows in blocks])
+        )
 
 
 def _norm(V):
     """Euclidean norm of each row, without overflow or underflow of its square."""
-    largest = V.detach().abs().amax(1, keepdim=True).clamp_(min=torch.finfo(V.dtype).tiny)
+    largest = (
+        V.detach().abs().amax(1, keepdim=True).clamp_(min=torch.finfo(V.dtype).tiny)
+    )
     return largest.squeeze(1) * torch.linalg.vector_norm(V / largest, dim=1)
 
 
 def _log1p_square(q):
     """log(1 + q²) for q ≥ 0, without overflow of the square."""
     small, large = q.clamp(max=1), q.clamp(min=1)
-    return torch.log1p(small * small) + 2 * torch.log(large) + torch.log1p(large**-2) - math.log(2)
+    return (
+        torch.log1p(small * small)
+        + 2 * torch.log(large)
+        + torch.log1p(large**-2)
+        - math.log(2)
+    )
 
 # %% ../nbs/01_kernels.ipynb #e2a042b3
 class Gaussian(Kernel):
@@ -381,13 +426,21 @@ class _MaternProfile(torch.autograd.Function):
             finfo = torch.finfo(z2.dtype)
             for w, a in zip(*_matern_nodes(nu, log_scale, finfo.eps)):
                 M.add_(torch.exp(z2 * -min(a, finfo.max)), alpha=w)
-        at_zero = math.exp(log_scale + ((nu - 1) * math.log(2) + math.lgamma(nu))) if nu > 0 else 0.0
+        at_zero = (
+            math.exp(log_scale + ((nu - 1) * math.log(2) + math.lgamma(nu)))
+            if nu > 0
+            else 0.0
+        )
         return M.masked_fill_(z2 == 0, at_zero)
 
     @staticmethod
     def backward(ctx, G):
         (z2,) = ctx.saved_tensors
-        return -0.5 * G * _MaternProfile.apply(z2, ctx.nu - 1, ctx.log_scale), None, None
+        return (
+            -0.5 * G * _MaternProfile.apply(z2, ctx.nu - 1, ctx.log_scale),
+            None,
+            None,
+        )
 
 # %% ../nbs/01_kernels.ipynb #f4f8995b
 class Matern(Kernel):
@@ -432,7 +485,9 @@ class Matern(Kernel):
 
     def _profile(self, s2):
         nu = self._smoothness()
-        return _MaternProfile.apply(s2.mul_(2 * nu), nu, -((nu - 1) * math.log(2) + math.lgamma(nu)))
+        return _MaternProfile.apply(
+            s2.mul_(2 * nu), nu, -((nu - 1) * math.log(2) + math.lgamma(nu))
+        )
 
     def _mixing(self, U):
         nu = self._smoothness()
@@ -440,7 +495,11 @@ class Matern(Kernel):
 
     def _log_density(self, V):
         nu, d = self._smoothness(), V.shape[1]
-        constant = math.lgamma(nu + d / 2) - math.lgamma(nu) - d / 2 * math.log(2 * math.pi * nu)
+        constant = (
+            math.lgamma(nu + d / 2)
+            - math.lgamma(nu)
+            - d / 2 * math.log(2 * math.pi * nu)
+        )
         return constant - (2 * nu + d) / 2 * _log1p_square(_norm(V) / math.sqrt(2 * nu))
 
 # %% ../nbs/01_kernels.ipynb #c5261cee
@@ -522,7 +581,9 @@ def _log_bessel_k(nu, r, n_nodes=256):
             left = torch.minimum(left, torch.sqrt(100 / curvature) + 1 + 50 / nu)
         step = (left + right) / (n_nodes - 1)
         t = peak - left + step * torch.arange(n_nodes, dtype=r.dtype, device=r.device)
-    return torch.logsumexp(nu * t - r * torch.cosh(t), 1) + torch.log(step.squeeze(1) / 2)
+    return torch.logsumexp(nu * t - r * torch.cosh(t), 1) + torch.log(
+        step.squeeze(1) / 2
+    )
 
 
 class Cauchy(Kernel):
@@ -560,7 +621,9 @@ class Cauchy(Kernel):
             return math.log(0.5) - r
         at_zero = r == 0
         r = torch.where(at_zero, 1.0, r)
-        log_p = math.log(2) - d / 2 * math.log(4 * math.pi) + (1 - d / 2) * torch.log(r / 2)
+        log_p = (
+            math.log(2) - d / 2 * math.log(4 * math.pi) + (1 - d / 2) * torch.log(r / 2)
+        )
         log_p = log_p + _log_bessel_k(abs(1 - d / 2), r)
         return torch.where(at_zero, torch.inf, log_p)
 
@@ -596,14 +659,20 @@ def as_kernel(kernel, bandwidth=None):
     """
     if isinstance(kernel, Kernel):
         if bandwidth is not None:
-            raise ValueError(f"bandwidth={bandwidth!r} is given beside a kernel that has its own: {kernel!r}")
+            raise ValueError(
+                f"bandwidth={bandwidth!r} is given beside a kernel that has its own: {kernel!r}"
+            )
         return kernel
     if not isinstance(kernel, str):
-        raise TypeError(f"kernel must be a name or a Kernel, got {type(kernel).__name__}")
+        raise TypeError(
+            f"kernel must be a name or a Kernel, got {type(kernel).__name__}"
+        )
     if kernel not in _NAMES:
         close = difflib.get_close_matches(kernel, _NAMES, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"kernel={kernel!r} is unknown{hint}; expected one of {sorted(_NAMES)}")
+        raise ValueError(
+            f"kernel={kernel!r} is unknown{hint}; expected one of {sorted(_NAMES)}"
+        )
     return _NAMES[kernel](1.0 if bandwidth is None else bandwidth)
 
 # %% ../nbs/01_kernels.ipynb #1d1fb084
