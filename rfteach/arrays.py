@@ -352,7 +352,7 @@ def memory_budget(n_bytes):
     Parameters
     ----------
     n_bytes : int
-        At least 1. Outside of ``with`` it is 4 MiB on a CPU, which stays in the cache of current
+        At least 1. Outside of ``with`` it is 8 MiB on a CPU, which stays in the cache of current
         processors, and 256 MiB on other devices.
 
     Raises
@@ -371,7 +371,7 @@ def memory_budget(n_bytes):
 
 def block_bytes(device="cpu"):
     """Bytes that a block may take on ``device``, see `memory_budget`."""
-    default = 4 * 2**20 if torch.device(device).type == "cpu" else 256 * 2**20
+    default = 8 * 2**20 if torch.device(device).type == "cpu" else 256 * 2**20
     return _BUDGET.get() or default
 
 

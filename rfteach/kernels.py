@@ -25,9 +25,9 @@ from rfteach.arrays import (
     row_blocks,
 )
 
-# %% ../nbs/01_kernels.ipynb #75841fbb
-def _squared_distances(X, Y, bandwidth):
-    """A function that writes squared distances of some rows, in bandwidths, to a strip: equation (1.10)."""
+# %% ../nbs/01_kernels.ipynb #e5235ad7
+def _squared_distances(X, Y, bandwidth, factor):
+    """What fills a strip with ``factor`` times squared distances in bandwidths, (1.10)."""
     same, finfo = X is Y, torch.finfo(X.dtype)
 
     def norms(T):
@@ -39,10 +39,8 @@ def _squared_distances(X, Y, bandwidth):
     y2 = x2 if same else norms(Y)
     center = Y.mean(0)
     off_centre = (center / bandwidth).square().sum() > 0.9 * y2.mean()
-    if (
-        off_centre
-        or not finfo.tiny**0.5 < bandwidth.min() <= bandwidth.max() < finfo.max**0.5
-    ):
+    lowest, highest = bandwidth.min(), bandwidth.max()
+    if off_centre or not finfo.tiny**0.5 < lowest <= highest < finfo.max**0.5:
         left = (X - center).div_(bandwidth)
         right = left if same else (Y - center).div_(bandwidth)
         scale = torch.ones_like(bandwidth)
@@ -50,42 +48,43 @@ def _squared_distances(X, Y, bandwidth):
         y2 = x2 if same else right.square().sum(1)
     cancelled = finfo.eps ** (1 / 3)
     threshold = cancelled * (x2.max() + y2.max())
-
-    def tile(rows, cols, s2):
-        torch.add(x2[rows, None], y2[cols], out=s2)
-        s2.addmm_(left[rows] / scale**2, right[cols].T, alpha=-2)
-        on_diagonal = same and rows.start == cols.start
-        if on_diagonal:
-            s2.diagonal().fill_(torch.inf)
-        if s2.amin() <= threshold:
-            i, j = (s2 <= cancelled * (x2[rows, None] + y2[cols])).nonzero(
-                as_tuple=True
-            )
-            for part in torch.arange(len(i), device=X.device).split(
-                max(1, s2.numel() // X.shape[1])
-            ):
-                difference = X[rows][i[part]] - Y[cols][j[part]]
-                s2[i[part], j[part]] = difference.div_(bandwidth).square_().sum(1)
-        if on_diagonal:
-            s2.diagonal().zero_()
-
-    return tile
-
-
-def _manhattan_distances(X, Y, bandwidth):
-    """A function that writes ℓ₁ distances of some rows, in bandwidths, to a strip."""
+    nearest = torch.amin if factor > 0 else torch.amax
+    u, v = factor * x2, factor * y2
 
     def tile(rows, cols, s):
-        s.copy_(torch.cdist(X[rows] / bandwidth, Y[cols] / bandwidth, p=1))
+        torch.add(u[rows, None], v[cols], out=s)
+        s.addmm_(left[rows] / scale**2, right[cols].T, alpha=-2 * factor)
+        on_diagonal = same and rows.start == cols.start
+        if on_diagonal:
+            s.diagonal().fill_(math.copysign(math.inf, factor))
+        if nearest(s) / factor <= threshold:
+            lost = s / factor <= cancelled * (x2[rows, None] + y2[cols])
+            i, j = lost.nonzero(as_tuple=True)
+            at_once = max(1, s.numel() // X.shape[1])
+            for part in torch.arange(len(i), device=X.device).split(at_once):
+                difference = X[rows][i[part]] - Y[cols][j[part]]
+                exact = difference.div_(bandwidth).square_().sum(1)
+                s[i[part], j[part]] = exact.mul_(factor)
+        if on_diagonal:
+            s.diagonal().zero_()
 
     return tile
 
 
-def _fill(X, Y, bandwidth, distances, profile):
-    """The matrix of ``profile(distance)``, strip by strip; no autograd inside."""
+def _manhattan_distances(X, Y, bandwidth, factor):
+    """What fills a strip with ``factor`` times ℓ₁ distances in bandwidths."""
+
+    def tile(rows, cols, s):
+        s.copy_(torch.cdist(X[rows] / bandwidth, Y[cols] / bandwidth, p=1)).mul_(factor)
+
+    return tile
+
+
+def _fill(X, Y, bandwidth, factor, distances, profile):
+    """The matrix of ``profile(factor * distance)``, by strips; no autograd inside."""
     n, m, size = len(X), len(Y), X.element_size()
     K = empty((n, m), X.dtype, X.device)
-    tile = distances(X, Y, bandwidth)
+    tile = distances(X, Y, bandwidth, factor)
     entries = max(1, block_bytes(X.device) // size)
     width = max(
         math.isqrt(entries) + 1, entries // 128
@@ -114,7 +113,7 @@ class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx, X, Y, bandwidth):
         ctx.save_for_backward(X, Y, bandwidth)
-        return _fill(X, Y, bandwidth, _squared_distances, lambda s2: s2)
+        return _fill(X, Y, bandwidth, 1.0, _squared_distances, lambda s2: s2)
 
     @staticmethod
     def backward(ctx, G):
@@ -240,7 +239,7 @@ class Kernel(BaseEstimator):
         Notes
         -----
         2nmd FLOPs for the product, half of it when Y is None. Besides the result little more than a
-        strip of 4 MiB is held (see `rfteach.arrays.memory_budget`), unless the data has to be centred.
+        strip of 8 MiB is held (see `rfteach.arrays.memory_budget`), unless the data has to be centred.
         Squared distances have a relative error of at most about 2e-5 in float32 and 4e-11 in float64,
         and kernel values an absolute one of the same size. Gradients in float32 lose digits where
         clusters lie more than a hundred times their width apart.
@@ -254,8 +253,9 @@ class Kernel(BaseEstimator):
         if Y is not X:
             _check_range(Y, bandwidth.detach(), "Y")
         if needs_grad(X, Y, bandwidth):
-            return self._profile(self._differentiable(X, Y, bandwidth))
-        return _fill(X, Y, bandwidth, self._distances, self._profile)
+            distances = self._differentiable(X, Y, bandwidth)
+            return self._profile(self._factor * distances)
+        return _fill(X, Y, bandwidth, self._factor, self._distances, self._profile)
 
     _differentiable = staticmethod(_SquaredDistances.apply)
 
@@ -392,8 +392,10 @@ class Gaussian(Kernel):
            [0.6065, 1.    ]])
     """
 
-    def _profile(self, s2):
-        return s2.mul_(-0.5).exp_()
+    _factor = -0.5
+
+    def _profile(self, s):
+        return s.exp_()
 
     def n_uniforms(self, d):
         return 0
@@ -493,11 +495,14 @@ class Matern(Kernel):
             raise ValueError(f"nu must be a number in [0.05, 100], got {self.nu!r}")
         return float(self.nu)
 
-    def _profile(self, s2):
+    @property
+    def _factor(self):
+        return 2 * self._smoothness()
+
+    def _profile(self, z2):
         nu = self._smoothness()
-        return _MaternProfile.apply(
-            s2.mul_(2 * nu), nu, -((nu - 1) * math.log(2) + math.lgamma(nu))
-        )
+        log_scale = -((nu - 1) * math.log(2) + math.lgamma(nu))
+        return _MaternProfile.apply(z2, nu, log_scale)
 
     def _mixing(self, U):
         nu = self._smoothness()
@@ -565,8 +570,10 @@ class Laplacian1(Kernel):
     def _differentiable(X, Y, bandwidth):
         return torch.cdist(X / bandwidth, Y / bandwidth, p=1)
 
+    _factor = -1.0
+
     def _profile(self, s):
-        return s.neg().exp_()  # not in place: autograd needs the distances
+        return s.exp_()
 
     def n_uniforms(self, d):
         return d
@@ -617,6 +624,8 @@ class Cauchy(Kernel):
     array([[1. , 0.5],
            [0.5, 1. ]])
     """
+
+    _factor = 1.0
 
     def _profile(self, s2):
         return s2.add_(1).reciprocal_()
