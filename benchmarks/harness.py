@@ -31,11 +31,11 @@ class Contest:
         Calls without arguments.
     baseline : str
         The case that ratios refer to, usually the peer's.
-    limit : str or None
-        The case that does only what cannot be left out, such as the matrix product, on memory
-        that is already there.
+    limit : tuple of str
+        Cases that do only what cannot be left out, such as the matrix product, on memory that is
+        already there; the fastest of them is the limit.
     limit_is : str
-        What the limit does, in words.
+        What they do, in words.
     gemm : tuple of int
         (m, k, n) of the matrix product inside, for `limits`.
     errors : dict of str to callable
@@ -44,7 +44,7 @@ class Contest:
 
     cases: dict[str, Callable]
     baseline: str
-    limit: str | None = None
+    limit: tuple[str, ...] = ()
     limit_is: str = ""
     gemm: tuple[int, int, int] = (1000, 1000, 1000)
     errors: dict[str, Callable] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def cpu_of_others():
     return (user + nice + system + irq + softirq + steal) / ticks - sum(os.times()[:2])
 
 
-def compare(cases, *, repeats=15, warmup=1, baseline=None, limit=None, patience=4, pause=0.05,
+def compare(cases, *, repeats=15, warmup=1, baseline=None, limit=(), patience=4, pause=0.05,
             seed=0):
     """Time calls against each other.
 
@@ -89,8 +89,10 @@ def compare(cases, *, repeats=15, warmup=1, baseline=None, limit=None, patience=
         A round is noisy when other processes took more than 5 % of a core meanwhile (known on Linux
         only). Rounds go on until ``repeats`` were quiet, for ``patience * repeats`` rounds at most;
         the quietest ``repeats`` of all count.
-    baseline, limit : str or None
-        Names of cases.
+    baseline : str or None
+        Name of a case.
+    limit : tuple of str
+        Names of cases; the one with the least median is the limit.
     pause : float, default 0.05
         Seconds of rest before each run. The threads of NumPy's and of torch's BLAS spin for some
         milliseconds after their work and would slow the next case.
@@ -121,10 +123,11 @@ def compare(cases, *, repeats=15, warmup=1, baseline=None, limit=None, patience=
             break
     rounds = sorted(rounds, key=lambda entry: entry[0])[:repeats]
     samples = {name: [seconds[name] for _, seconds in rounds] for name in cases}
+    fastest = min(limit, key=lambda name: np.median(samples[name]), default=None)
     rows = {}
     for name, seconds in samples.items():
         rows[name] = {"seconds": quartiles(seconds)}
-        for key, other in (("speedup", baseline), ("of_limit", limit)):
+        for key, other in (("speedup", baseline), ("of_limit", fastest)):
             if other is not None:
                 rows[name][key] = quartiles(np.divide(samples[other], seconds))
         rows[name] |= {"samples": [float(f"{t:.4g}") for t in seconds], "noise": [noise for noise, _ in rounds]}

@@ -62,7 +62,7 @@ def run(name, *, quick=False, only="", repeats=None, memory=True):
         errors = {case: float(f"{error(contest.cases[case]()):.2g}") for case, error in contest.errors.items()}
         rows = compare(contest.cases, repeats=repeats, baseline=contest.baseline, limit=contest.limit,
                        **options)
-        measured = [case for case in contest.cases if memory and case != contest.limit]
+        measured = [case for case in contest.cases if memory and case not in contest.limit]
         if quick:
             measured, memory = [case for case in measured if case != contest.baseline], False
         for case, row in rows.items():

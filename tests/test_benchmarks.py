@@ -77,9 +77,9 @@ def test_unknown_names_are_refused(capsys):
 
 
 def test_ratios_are_baseline_over_case():
-    naps = {"slow": 0.12, "fast": 0.04, "least": 0.02}
+    naps = {"slow": 0.12, "fast": 0.04, "least": 0.02, "more": 0.06}
     cases = {name: (lambda nap=nap: time.sleep(nap)) for name, nap in naps.items()}
-    rows = harness.compare(cases, repeats=5, warmup=0, baseline="slow", limit="least", pause=0)
+    rows = harness.compare(cases, repeats=5, warmup=0, baseline="slow", limit=("more", "least"), pause=0)
     assert list(rows) == list(cases)
     assert rows["slow"]["speedup"] == {"median": 1.0, "q1": 1.0, "q3": 1.0}
     assert rows["fast"]["speedup"]["median"] == pytest.approx(3, rel=0.5)
