@@ -71,8 +71,7 @@ def cpu_of_others():
     return (user + nice + system + irq + softirq + steal) / ticks - sum(os.times()[:2])
 
 
-def compare(cases, *, repeats=15, warmup=1, baseline=None, limit=(), patience=4, pause=0.05,
-            seed=0):
+def compare(cases, *, repeats=15, baseline=None, limit=(), patience=4, settle=0.06, seed=0):
     """Time calls against each other.
 
     In each of ``repeats`` rounds every case runs once, in an order drawn afresh, so that what else
@@ -83,8 +82,8 @@ def compare(cases, *, repeats=15, warmup=1, baseline=None, limit=(), patience=4,
     ----------
     cases : dict of str to callable
         Calls without arguments. Making the result counts, releasing it does not.
-    repeats, warmup : int
-        Rounds that count, and rounds before them that do not.
+    repeats : int
+        Rounds that count.
     patience : int, default 4
         A round is noisy when other processes took more than 5 % of a core meanwhile (known on Linux
         only). Rounds go on until ``repeats`` were quiet, for ``patience * repeats`` rounds at most;
@@ -93,9 +92,10 @@ def compare(cases, *, repeats=15, warmup=1, baseline=None, limit=(), patience=4,
         Name of a case.
     limit : tuple of str
         Names of cases; the one with the least median is the limit.
-    pause : float, default 0.05
-        Seconds of rest before each run. The threads of NumPy's and of torch's BLAS spin for some
-        milliseconds after their work and would slow the next case.
+    settle : float, default 0.06
+        Before each run the case runs uncounted for this many seconds, once at least unless it is 0:
+        the threads of NumPy's and of torch's BLAS keep spinning for some 30 ms after their work and
+        would slow the next case, and cores that were left idle start slowly.
     seed : int
         For the order.
 
@@ -108,19 +108,18 @@ def compare(cases, *, repeats=15, warmup=1, baseline=None, limit=(), patience=4,
     """
     rng = np.random.default_rng(seed)
     rounds = []  # (what others took, seconds by case)
-    for i in range(warmup + patience * repeats):
+    while len(rounds) < patience * repeats and sum(noise <= 0.05 for noise, _ in rounds) < repeats:
         seconds, start, others = {}, time.perf_counter(), cpu_of_others()
         for name in rng.permutation(list(cases)):
-            time.sleep(pause)
+            settled = time.perf_counter() + settle
+            while time.perf_counter() < settled:
+                cases[name]()
             begin = time.perf_counter()
             result = cases[name]()
             seconds[name] = time.perf_counter() - begin
             del result
         noise = (cpu_of_others() - others) / (time.perf_counter() - start)
-        if i >= warmup:
-            rounds.append((round(max(0.0, noise), 3), seconds))
-        if sum(noise <= 0.05 for noise, _ in rounds) == repeats:
-            break
+        rounds.append((round(max(0.0, noise), 3), seconds))
     rounds = sorted(rounds, key=lambda entry: entry[0])[:repeats]
     samples = {name: [seconds[name] for _, seconds in rounds] for name in cases}
     fastest = min(limit, key=lambda name: np.median(samples[name]), default=None)

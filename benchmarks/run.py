@@ -47,7 +47,7 @@ def run(name, *, quick=False, only="", repeats=None, memory=True):
     module = f"bench_{name}"
     bench = importlib.import_module(module)
     repeats = repeats or (3 if quick else 15)
-    options = {"patience": 1, "pause": 0} if quick else {}
+    options = {"patience": 1, "settle": 0} if quick else {}
     command = f"python benchmarks/run.py {name}" + " --quick" * quick
     record = {"name": name, "title": bench.TITLE, "command": command,
               "date": date.today().isoformat(), "machine": machine(), "limits": {}, "rows": []}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_unknown_names_are_refused(capsys):
 def test_ratios_are_baseline_over_case():
     naps = {"slow": 0.12, "fast": 0.04, "least": 0.02, "more": 0.06}
     cases = {name: (lambda nap=nap: time.sleep(nap)) for name, nap in naps.items()}
-    rows = harness.compare(cases, repeats=5, warmup=0, baseline="slow", limit=("more", "least"), pause=0)
+    rows = harness.compare(cases, repeats=5, baseline="slow", limit=("more", "least"), settle=0)
     assert list(rows) == list(cases)
     assert rows["slow"]["speedup"] == {"median": 1.0, "q1": 1.0, "q3": 1.0}
     assert rows["fast"]["speedup"]["median"] == pytest.approx(3, rel=0.5)
@@ -93,14 +94,14 @@ def test_ratios_are_baseline_over_case():
 def test_rounds_are_interleaved_in_changing_order():
     calls = []
     cases = {name: (lambda name=name: calls.append(name)) for name in "abc"}
-    harness.compare(cases, repeats=20, warmup=2, patience=1, pause=0)
+    harness.compare(cases, repeats=20, patience=1, settle=0)
     rounds = [tuple(calls[i:i + 3]) for i in range(0, len(calls), 3)]
-    assert len(rounds) == 22 and all(sorted(order) == list("abc") for order in rounds)
+    assert len(rounds) == 20 and all(sorted(order) == list("abc") for order in rounds)
     assert len(set(rounds)) > 1
 
 
 def test_the_quietest_rounds_count(monkeypatch):
-    others, taken = [], iter([0, 9, 0.9, 0, 0.7, 0.3, 0, 9])  # the first belongs to the warm-up
+    others, taken = [], iter([9, 0.9, 0, 0.7, 0.3, 0, 0, 0])  # 2 · 3 rounds
 
     def cpu_of_others():  # asked before and after each round, by its wall time
         others.append(time.perf_counter() if len(others) % 2 == 0 else
@@ -109,9 +110,16 @@ def test_the_quietest_rounds_count(monkeypatch):
 
     monkeypatch.setattr(harness, "cpu_of_others", cpu_of_others)
     rounds = iter(range(100))
-    row = harness.compare({"a": lambda: time.sleep(0.05 * next(rounds))}, repeats=3, patience=2, pause=0)["a"]
+    row = harness.compare({"a": lambda: time.sleep(0.05 * next(rounds))}, repeats=3, patience=2, settle=0)["a"]
     assert row["noise"] == pytest.approx([0, 0, 0.3], abs=0.1)
-    assert row["samples"] == pytest.approx([0.15, 0.3, 0.25], abs=0.02)
+    assert row["samples"] == pytest.approx([0.1, 0.25, 0.2], abs=0.02)
+
+
+def test_cases_settle_before_they_are_timed():
+    calls = []
+    cases = {name: (lambda name=name: (time.sleep(0.02), calls.append(name))) for name in "ab"}
+    harness.compare(cases, repeats=1, patience=1, settle=0.03)
+    assert re.fullmatch("a{2,3}b{2,3}|b{2,3}a{2,3}", "".join(calls))
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no high-water mark to reset here")
