@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator
 
 from rfteach import arrays
-from rfteach.arrays import as_tensor, memory_budget, random_generator, row_blocks, validate_input
+from rfteach.arrays import as_tensor, memory_budget, random_generator, row_blocks, row_hashes, validate_input
 
 KINDS = {
     "list": (lambda A: A.tolist(), np.ndarray, np.float64),
@@ -158,3 +158,18 @@ def test_budget_ends_with_its_block():
     assert arrays.block_bytes() == before
     with pytest.raises(ValueError, match="n_bytes must be a positive integer, got 0"), memory_budget(0):
         pass
+
+
+def test_row_hashes_depend_on_values_alone():
+    """Equal rows, whatever their place, dtype, storage and sign of zero; different rows and seeds differ."""
+    rows = np.random.default_rng(0).integers(-2, 3, (50, 3)).astype(float)
+    h = row_hashes(torch.from_numpy(rows))
+    equal = (rows[:, None] == rows).all(2)
+    np.testing.assert_array_equal(h[:, None] == h, equal)
+    for other in (torch.from_numpy(rows * np.where(rows == 0, -1.0, 1.0)), torch.from_numpy(rows).float(),
+                  sp.csr_matrix(rows), torch.from_numpy(np.asfortranarray(rows))):
+        np.testing.assert_array_equal(row_hashes(other), h)
+    assert (row_hashes(torch.from_numpy(rows), seed=1) != h).all()
+    assert (row_hashes(torch.from_numpy(rows[:, ::-1].copy())) != h).any()
+    zero = [row_hashes(torch.zeros(1, 2), seed)[0] for seed in range(200)]
+    assert len(set(zero)) == 200 and 60 < sum(z < 2**63 for z in zero) < 140
