@@ -10,6 +10,10 @@ _PUBLIC = {
     "plots": ["fit_rate", "plot_rate", "set_style", "show_gram"],
     "kernels": ["Cauchy", "Gaussian", "Laplacian", "Laplacian1", "Matern", "gram_blocks"],
     "features": ["RandomFourierFeatures", "fourier_features", "sample_frequencies"],
+    "ridge": ["RandomFeatureRidge", "RandomFeatureRidgeClassifier", "StreamingRidge", "loo_error", "pinv_solve",
+              "process_group", "ridge_path"],
+    "bandwidth": ["learn_bandwidth", "median_bandwidth"],
+    "rbf": ["NystroemFeatures", "RBFRegressor"],
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = ["__version__", *_PUBLIC, *_HOME]

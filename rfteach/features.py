@@ -313,9 +313,10 @@ class RandomFourierFeatures(
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel
         such as ``Matern(0.8, bandwidth=2.0)``, whose parameters a grid search reaches as
         ``kernel__bandwidth``.
-    bandwidth : float, array of shape (d,) or None, default None
-        Scale of distance, in the units of X; None stands for 1.0, or for the kernel's own bandwidth
-        where ``kernel`` is a kernel object. scikit-learn's ``gamma`` is ``1 / (2 bandwidth²)`` for "gaussian". A torch
+    bandwidth : float, array of shape (d,), "median" or None, default None
+        Scale of distance, in the units of X; "median" stands for the median Euclidean distance between
+        the rows that ``fit`` sees (`rfteach.bandwidth.median_bandwidth`), None for 1.0, or for the
+        kernel's own bandwidth where ``kernel`` is a kernel object. scikit-learn's ``gamma`` is ``1 / (2 bandwidth²)`` for "gaussian". A torch
         tensor may require a gradient; fit again after each step that changes it.
     n_components : int, default 100
         Number N of features; even for paired features. The error falls like 1/√N.
@@ -333,7 +334,7 @@ class RandomFourierFeatures(
     Attributes
     ----------
     kernel_ : rfteach.kernels.Kernel
-        The kernel that is approximated.
+        The kernel that is approximated; for "median" it carries the number that was found.
     frequencies_ : array of shape (N, d), or (N/2, d) for paired features
         Frequencies W, in radians per unit of X; float64.
     phases_ : numpy.ndarray of shape (N,), or None for paired features
@@ -384,7 +385,7 @@ class RandomFourierFeatures(
         self.device = device
 
     def fit(self, X, y=None):
-        """Draw the frequencies for data with as many columns as X; its values are not used.
+        """Draw the frequencies for data with as many columns as X; only "median" looks at its values.
 
         Parameters
         ----------
@@ -401,8 +402,8 @@ class RandomFourierFeatures(
             If a parameter is outside of its range, or X is not finite, numeric and two-dimensional.
         """
         _check_form(self.form, self.n_components)
-        kernel = as_kernel(self.kernel, self.bandwidth)
         X, _ = validate_input(self, X, reset=True, sparse=True, device=self.device)
+        kernel = as_kernel(self.kernel, self.bandwidth, X)
         paired = self.form == "paired"
         self.kernel_ = copy(
             kernel

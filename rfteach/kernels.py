@@ -658,21 +658,23 @@ _NAMES = {
 }
 
 
-def as_kernel(kernel, bandwidth=None):
+def as_kernel(kernel, bandwidth=None, X=None):
     """A kernel from its name and bandwidth, or the kernel itself.
 
     Parameters
     ----------
     kernel : str or Kernel
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
-    bandwidth : float, array of shape (d,) or None
-        For a name: its bandwidth, None stands for 1.0. For a kernel: must be None, because the kernel
-        has its own.
+    bandwidth : float, array of shape (d,), "median" or None
+        For a name: its bandwidth; "median" stands for `rfteach.bandwidth.median_bandwidth` of X, None for
+        1.0. For a kernel: must be None, because the kernel has its own.
+    X : array-like or scipy sparse matrix of shape (n, d), or None
+        The data whose median distance is meant; not looked at for other bandwidths.
 
     Raises
     ------
     ValueError
-        If the name is unknown, or a kernel comes with a second bandwidth.
+        If a name is unknown, "median" comes without data, or a kernel comes with a second bandwidth.
     TypeError
         If ``kernel`` is neither a name nor a kernel.
     """
@@ -692,6 +694,21 @@ def as_kernel(kernel, bandwidth=None):
         raise ValueError(
             f"kernel={kernel!r} is unknown{hint}; expected one of {sorted(_NAMES)}"
         )
+    if isinstance(bandwidth, str):
+        if bandwidth != "median":
+            close = difflib.get_close_matches(bandwidth, ["median"], n=1)
+            hint = " (did you mean 'median'?)" if close else ""
+            raise ValueError(
+                f"bandwidth={bandwidth!r} is unknown{hint}; expected a number, one number per input, or 'median'"
+            )
+        if X is None:
+            raise ValueError(
+                "bandwidth='median' is taken from data, but no X came with it; pass X, or a number"
+            )
+        # looked up when called: the chapter on bandwidths is built on this one
+        from rfteach.bandwidth import median_bandwidth
+
+        bandwidth = median_bandwidth(X)
     return _NAMES[kernel](1.0 if bandwidth is None else bandwidth)
 
 # %% ../nbs/01_kernels.ipynb #1d1fb084

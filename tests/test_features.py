@@ -66,6 +66,10 @@ def test_scikit_learns_contract_with_other_parameters(sampling):
     assert {r["status"] for r in check_estimator(estimator, on_skip=None)} == {"passed"}
 
 
+def test_scikit_learns_contract_with_the_median():
+    assert {r["status"] for r in check_estimator(RandomFourierFeatures(bandwidth="median"), on_skip=None)} == {"passed"}
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("name", KERNELS)
@@ -186,6 +190,22 @@ def test_fitted_map_keeps_its_kernel():
     assert features.kernel_.bandwidth == 1.0
 
 
+def test_median_bandwidth_for_every_kind_of_data(device):
+    from scipy.spatial.distance import pdist
+
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    kinds = [X, X.tolist(), pd.DataFrame(X), sp.csr_matrix(X), sp.csc_array(X), torch.from_numpy(X).to(device)]
+    for data in kinds:
+        features = RandomFourierFeatures("laplacian", "median", random_state=0).fit(data)
+        np.testing.assert_allclose(features.kernel_.bandwidth, np.median(pdist(X)), rtol=1e-13)
+        assert features.bandwidth == "median"
+        expected = RandomFourierFeatures("laplacian", features.kernel_.bandwidth, random_state=0).fit(data)
+        np.testing.assert_array_equal(features.frequencies_, expected.frequencies_)
+    single = RandomFourierFeatures(bandwidth="median").fit(X.astype(np.float32))
+    np.testing.assert_allclose(single.kernel_.bandwidth, np.median(pdist(X)), rtol=1e-6)
+    assert RandomFourierFeatures(bandwidth="median").fit(np.ones((3, 2))).kernel_.bandwidth == 1.0
+
+
 def test_pipeline_grid_search_and_pickle():
     X, y = make_friedman1(200, random_state=0)
     model = make_pipeline(RandomFourierFeatures(Gaussian(), n_components=60, random_state=0), Ridge(1e-3))
@@ -253,6 +273,8 @@ FITTED = np.ones((4, 3))
         (lambda: RandomFourierFeatures().fit(np.ones(3)), ValueError, "Expected 2D array, got 1D array"),
         (lambda: RandomFourierFeatures().fit(torch.ones(3)), ValueError, "Expected 2D array, got 1D array"),
         (lambda: RandomFourierFeatures(bandwidth=-1).fit(FITTED), ValueError, "bandwidth must be positive.*-1"),
+        (lambda: RandomFourierFeatures(bandwidth="mean").fit(FITTED), ValueError, "bandwidth='mean' is unknown"),
+        (lambda: RandomFourierFeatures(Gaussian(), "median").fit(FITTED), ValueError, "bandwidth='median' is given beside"),
         (lambda: RandomFourierFeatures(bandwidth=[1, 2]).fit(FITTED), ValueError, "bandwidth has 2 entries.*3 columns"),
         (lambda: RandomFourierFeatures("rbf").fit(FITTED), ValueError, "kernel='rbf' is unknown.*expected one of"),
         (lambda: RandomFourierFeatures(Gaussian(), 1.0).fit(FITTED), ValueError, "bandwidth=1.0 is given beside"),

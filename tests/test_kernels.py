@@ -251,6 +251,13 @@ def test_estimator_parameters():
 
 
 @pytest.mark.parametrize("name", rfteach.kernels._NAMES)
+def test_the_word_median(name):
+    k = as_kernel(name, "median", [[0.0], [1.0], [3.0]])
+    assert k.bandwidth == 2.0 and type(k) is type(as_kernel(name))
+    assert as_kernel(name, 3.0, [[0.0], [1.0], [3.0]]).bandwidth == 3.0
+
+
+@pytest.mark.parametrize("name", rfteach.kernels._NAMES)
 def test_names(name):
     X = data(5, 2)
     np.testing.assert_array_equal(as_kernel(name, 1.5)(X), FAMILIES[name](1.5)(X))
@@ -286,6 +293,10 @@ def test_names(name):
         (lambda: as_kernel("gausian"), ValueError, "kernel='gausian' is unknown .did you mean 'gaussian'"),
         (lambda: as_kernel(3), TypeError, "kernel must be a name or a Kernel, got int"),
         (lambda: as_kernel(Gaussian(), 2.0), ValueError, "bandwidth=2.0 is given beside a kernel"),
+        (lambda: as_kernel(Gaussian(), "median", [[1.0]]), ValueError, "bandwidth='median' is given beside a kernel"),
+        (lambda: as_kernel("gaussian", "medain", [[1.0]]), ValueError, "bandwidth='medain'.*did you mean 'median'"),
+        (lambda: as_kernel("gaussian", "scale", [[1.0]]), ValueError, "bandwidth='scale' is unknown; expected a number"),
+        (lambda: as_kernel("gaussian", "median"), ValueError, "bandwidth='median' is taken from data, but no X"),
         (lambda: gram_blocks(Gaussian(), [[1.0]], max_bytes=0), ValueError, "max_bytes must be a positive"),
     ],
 )

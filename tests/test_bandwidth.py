@@ -1,0 +1,403 @@
+"""The median of all distances, exact and sampled, and learned bandwidths."""
+
+import doctest
+import importlib
+import math
+import pickle
+import tracemalloc
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from scipy.spatial.distance import pdist
+from scipy.stats import binom
+from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Ridge
+
+import rfteach.bandwidth
+from rfteach.arrays import memory_budget
+from rfteach.bandwidth import (
+    MedianBandwidth,
+    _draw_different,
+    _draw_pairs,
+    _log_loo,
+    _loo_residuals,
+    learn_bandwidth,
+    median_bandwidth,
+)
+from rfteach.features import RandomFourierFeatures
+from rfteach.kernels import Gaussian, Matern
+
+
+def reference(X):
+    """All distances, stored; the positive ones where more than half are zero; 1 where all are."""
+    X = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+    largest = abs(X).max()
+    scale = 1.0 if largest == 0 or 1e-100 < largest < 1e100 else 2.0 ** (math.frexp(largest)[1] - 1)
+    distances = pdist(X / scale) * scale
+    if len(distances) == 0 or not distances.any():
+        return 1.0
+    found = np.median(distances)
+    return found if found > 0 else np.median(distances[distances > 0])
+
+
+def normal(n, d=3, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def with_outlier(X, far):
+    X = X.copy()
+    X[0] = far
+    return X
+
+
+DATA = {
+    "odd number of pairs": normal(7),
+    "even number of pairs": normal(8),
+    "two rows": normal(2),
+    "one column": normal(40, 1),
+    "more columns than rows": normal(6, 50),
+    "far from the origin": 1e8 + normal(60),
+    "far and close together": 1e6 + 1e-3 * normal(60),
+    "one column far off": normal(60) + [0, 0, 1e9],
+    "an outlier": with_outlier(normal(60), 1e9),
+    "two clusters": np.r_[normal(40), normal(20) + 1e9],
+    "heavy tails": np.random.default_rng(0).standard_cauchy((80, 2)),
+    "duplicates": np.repeat(normal(12), 5, axis=0),
+    "mostly equal": np.r_[np.zeros((90, 3)), normal(10)],
+    "mostly equal, not zero": np.r_[np.full((90, 3), 0.1), normal(10)],
+    "exactly half equal": np.r_[np.zeros((3, 1)), [[1.0]]],
+    "one row differs": np.r_[np.full((50, 2), 0.3), [[0.4, 0.3]]],
+    "all equal": np.full((30, 4), 1 / 3),
+    "one row": normal(1),
+    "whole numbers": np.random.default_rng(0).integers(-3, 4, (90, 4)),
+    "binary": np.random.default_rng(0).integers(0, 2, (90, 6)),
+    "binary, scaled": np.random.default_rng(0).integers(0, 2, (90, 6)) / 3,
+    "one binary column": np.random.default_rng(0).integers(0, 2, (90, 1)) * 0.7 + 0.1,
+    "three values": np.random.default_rng(0).integers(0, 3, (90, 1)) / 7,
+    "huge": 1e150 * normal(50),
+    "tiny": 1e-150 * normal(50),
+    "differences that underflow": np.r_[1e-170 * np.random.default_rng(0).random((30, 1)), [[1.0]]],
+    "hugest": np.array([[8e307], [-8e307], [0.0]]),
+}
+
+
+@pytest.mark.parametrize("capacity", [2**22, 100])
+@pytest.mark.parametrize("budget", [3000, 2**23])
+@pytest.mark.parametrize("name", DATA)
+def test_exact_is_the_median_of_pdist(name, budget, capacity, monkeypatch):
+    """Also where a pass can keep 100 pairs only, so that it has to narrow the interval."""
+    monkeypatch.setattr(rfteach.bandwidth, "_CAPACITY", capacity)
+    X = DATA[name]
+    with memory_budget(budget):
+        found = median_bandwidth(X, method="exact")
+    sparse = median_bandwidth(sp.csr_matrix(X), method="exact")
+    assert type(found) is float
+    np.testing.assert_allclose([found, sparse], reference(X), rtol=1e-12)
+    with memory_budget(1):  # strips of one pair
+        np.testing.assert_allclose(median_bandwidth(X[-12:], method="exact"), reference(X[-12:]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1500, 3300])
+@pytest.mark.parametrize("name", ["normal", "binary", "thirds", "duplicates", "far", "outlier"])
+def test_exact_at_sizes_that_take_an_interval(name, n):
+    rng = np.random.default_rng(n)
+    X = {
+        "normal": lambda: rng.normal(size=(n, 8)),
+        "binary": lambda: rng.integers(0, 2, (n, 8)),
+        "thirds": lambda: rng.integers(0, 2, (n, 2)) / 3,
+        "duplicates": lambda: np.repeat(rng.normal(size=(n // 100, 3)), 100, axis=0),
+        "far": lambda: 1e7 + rng.normal(size=(n, 3)),
+        "outlier": lambda: with_outlier(rng.normal(size=(n, 3)), 1e9),
+    }[name]()
+    np.testing.assert_allclose(median_bandwidth(X, method="exact"), reference(X), rtol=1e-12)
+
+
+def test_a_missed_interval_is_widened(monkeypatch):
+    """With a sample that misleads, the passes still find the ranks."""
+    X = normal(200)
+    monkeypatch.setattr(rfteach.bandwidth, "_CAPACITY", 2000)
+    for i, j in [(0, 1), (3, 150)]:
+        constant = lambda n, m, rng: (torch.full((m,), i), torch.full((m,), j))
+        monkeypatch.setattr(rfteach.bandwidth, "_draw_pairs", constant)
+        np.testing.assert_allclose(median_bandwidth(X, method="exact"), reference(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shift, scale", [(0.0, 1.0), (1e4, 1.0), (0.0, 1e30), (0.0, 1e-35)])
+def test_float32(shift, scale, monkeypatch):
+    """The median of the distances between the float32 rows, to rounding in float64."""
+    X = (shift + scale * normal(400, 10)).astype(np.float32)
+    for capacity in (2**22, 20_000):
+        monkeypatch.setattr(rfteach.bandwidth, "_CAPACITY", capacity)
+        np.testing.assert_allclose(median_bandwidth(X, method="exact"), reference(X), rtol=1e-12)
+
+
+def test_metamorphic():
+    X = normal(120, 4)
+    found = median_bandwidth(X)
+    Q, _ = np.linalg.qr(normal(4, 4, seed=1))
+    np.testing.assert_allclose(median_bandwidth(X @ Q + 5.0), found, rtol=1e-12)
+    np.testing.assert_allclose(median_bandwidth(-3 * X), 3 * found, rtol=1e-12)
+    assert median_bandwidth(X[::-1]) == found
+    assert median_bandwidth(2.0**700 * X) == 2.0**700 * found
+
+
+@pytest.mark.parametrize("method", ["exact", "subsample"])
+def test_kinds_and_devices(method, device):
+    X = normal(50)
+    found = median_bandwidth(X, method=method)
+    kinds = [X.tolist(), pd.DataFrame(X), torch.from_numpy(X).to(device), sp.csr_matrix(X), sp.coo_array(X),
+             np.asfortranarray(X), X[::-1][::-1]]
+    for data in kinds:
+        value = median_bandwidth(data, method=method)
+        assert type(value) is float
+        np.testing.assert_allclose(value, found, rtol=1e-12)
+    np.testing.assert_allclose(median_bandwidth(X, method=method, device=device), found, rtol=1e-12)
+    leaf = torch.from_numpy(X).requires_grad_()
+    assert median_bandwidth(leaf, method=method) == found
+    unordered = sp.csr_matrix((np.ones(4), [1, 0, 1, 1], [0, 2, 4]), shape=(2, 3))
+    np.testing.assert_allclose(median_bandwidth(unordered, method=method), math.sqrt(2))
+
+
+def test_memory_stays_bounded():
+    """Seven million pairs, 57 MB of distances: less than a fifth of what NumPy takes is held at a time."""
+    X = normal(3800, 4)
+    median_bandwidth(X[:10], method="exact")
+    tracemalloc.start()  # sees NumPy only: what torch holds is measured by benchmarks/run.py
+    median_bandwidth(X, method="exact")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * 8 * 3800 * 3799 / 2 / 5
+
+
+def test_auto_and_result():
+    small = median_bandwidth(normal(100), return_interval=True)
+    assert small == MedianBandwidth(small.bandwidth, small.bandwidth, small.bandwidth, 4950, "exact")
+    large = median_bandwidth(normal(3001), n_pairs=500, return_interval=True)
+    assert large.method == "subsample" and large.n_pairs == 500 and large.low < large.bandwidth < large.high
+    assert pickle.loads(pickle.dumps(large)) == large
+    with pytest.raises(FrozenInstanceError):
+        large.low = 0.0
+    assert median_bandwidth(normal(1), return_interval=True).n_pairs == 0
+
+
+def test_seeds():
+    X = normal(3100)
+    draw = lambda **options: median_bandwidth(X, n_pairs=100, **options)
+    assert draw() == draw() == draw(random_state=0) != draw(random_state=1)
+    rng = np.random.default_rng(0)
+    assert draw(random_state=rng) != draw(random_state=rng)
+    assert median_bandwidth(X, method="exact", random_state=5) == median_bandwidth(X, method="exact")
+
+
+@pytest.mark.parametrize("confidence, n_pairs", [(0.95, 400), (0.8, 99), (0.5, 10)])
+def test_coverage_of_the_interval(confidence, n_pairs):
+    """Given the data it is binomial: at least the confidence, and no more than the steps of the law allow."""
+    X = normal(60)
+    target, n_seeds = reference(X), 1000
+    hits = 0
+    for seed in range(n_seeds):
+        found = median_bandwidth(X, method="subsample", n_pairs=n_pairs, confidence=confidence,
+                                 return_interval=True, random_state=seed)
+        hits += found.low <= target <= found.high
+    rank = int(binom.ppf((1 - confidence) / 2, n_pairs, 0.5))
+    nominal = 1 - 2 * binom.cdf(rank - 1, n_pairs, 0.5)
+    assert nominal >= confidence
+    error = math.sqrt(nominal * (1 - nominal) / n_seeds)
+    assert abs(hits / n_seeds - nominal) < 4 * error
+
+
+def test_too_few_pairs_for_an_interval():
+    found = median_bandwidth(normal(9), method="subsample", n_pairs=3, return_interval=True)
+    assert (found.low, found.high) == (0.0, math.inf)
+
+
+def test_pairs_are_uniform():
+    n, m = 5, 40_000
+    i, j = (v.numpy() for v in _draw_pairs(n, m, np.random.default_rng(0)))
+    counts = np.bincount(i * n + j, minlength=n * n).reshape(n, n)
+    assert (np.diagonal(counts) == 0).all()
+    expected = m / (n * (n - 1))
+    assert abs(counts[~np.eye(n, dtype=bool)] - expected).max() < 5 * math.sqrt(expected)
+    label = np.array([0, 1, 0, 2, 1, 0])
+    i, j = (v.numpy() for v in _draw_different(label, np.bincount(label), m, np.random.default_rng(0)))
+    counts = np.bincount(i * 6 + j, minlength=36).reshape(6, 6)
+    differ = label[:, None] != label
+    assert (counts[~differ] == 0).all()
+    expected = m / differ.sum()
+    assert abs(counts[differ] - expected).max() < 5 * math.sqrt(expected)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix])
+def test_subsample_of_data_that_is_mostly_equal(make):
+    X = DATA["mostly equal, not zero"]
+    found = median_bandwidth(make(X), method="subsample", return_interval=True)
+    assert found.low <= reference(X) <= found.high
+    assert median_bandwidth(make(DATA["one row differs"]), method="subsample", n_pairs=20) == pytest.approx(0.1)
+    assert median_bandwidth(make(DATA["all equal"]), method="subsample") == 1.0
+    assert median_bandwidth(make(DATA["differences that underflow"]), method="subsample") == 1.0
+
+
+def loo_by_loop(A, Y, lam):
+    """Fit without each row in turn."""
+    out = np.empty_like(Y)
+    for i in range(len(A)):
+        rest = np.arange(len(A)) != i
+        fit = Ridge(lam, fit_intercept=False, solver="svd").fit(A[rest], Y[rest])
+        out[i] = Y[i] - fit.predict(A[i : i + 1])[0]
+    return out
+
+
+@pytest.mark.parametrize("shape", [(30, 8), (12, 40), (9, 9)])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-9), (torch.float32, 1e-3)])
+def test_leave_one_out_residuals(shape, dtype, tolerance):
+    A, Y = normal(*shape), normal(shape[0], 2, seed=1)
+    found = _loo_residuals(torch.from_numpy(A).to(dtype), torch.from_numpy(Y).to(dtype), 0.1)
+    np.testing.assert_allclose(found, loo_by_loop(A, Y, 0.1), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("n, M, scales", [(20, 5, 3), (10, 20, 3), (20, 5, 1)])
+def test_gradient(n, M, scales):
+    """By finite differences, for both systems, one bandwidth and three."""
+    g = torch.Generator().manual_seed(0)
+    U, Y, W = (torch.randn(shape, generator=g, dtype=torch.float64) for shape in [(n, 3), (n, 2), (M, 3)])
+    theta = torch.randn(1 + scales, generator=g, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: _log_loo(t, U, Y, W), theta)
+
+
+def test_learned_relevance_and_test_error():
+    """Friedman 1 with noise columns: inputs that matter get small bandwidths, and the error falls."""
+    X, y = make_friedman1(900, n_features=12, noise=0.5, random_state=0)
+    errors = {}
+    for name, bandwidth in {
+        "median": "median",
+        "one": learn_bandwidth(X[:400], y[:400], per_input=False, random_state=0).bandwidth,
+        "per input": learn_bandwidth(X[:400], y[:400], random_state=0).bandwidth,
+    }.items():
+        features = RandomFourierFeatures("gaussian", bandwidth, 300, form="paired", random_state=1).fit(X[:400])
+        A, mean = features.transform(X), y[:400].mean()
+        errors[name] = min(
+            np.mean((Ridge(lam, fit_intercept=False).fit(A[:400], y[:400] - mean).predict(A[400:]) + mean - y[400:]) ** 2)
+            for lam in (1e-4, 1e-3, 1e-2, 1e-1)
+        )
+    assert isinstance(features.kernel_.bandwidth, np.ndarray)
+    assert features.kernel_.bandwidth[5:].min() > 5 * features.kernel_.bandwidth[:3].max()
+    assert errors["per input"] < 0.3 * errors["one"] and errors["one"] < 1.05 * errors["median"]
+
+
+def test_learned_result():
+    X, y = make_friedman1(150, n_features=5, random_state=0)
+    found = learn_bandwidth(X, y, n_components=60, random_state=0)
+    assert found.bandwidth.shape == (5,) and found.bandwidth.dtype == np.float64
+    assert found.loo_error == found.history[-1] == found.history.min() and len(found.history) == found.n_iter + 1
+    assert found.converged and (np.diff(found.history) <= 0).all()
+    again = learn_bandwidth(X, y, n_components=60, random_state=0)
+    np.testing.assert_array_equal(again.bandwidth, found.bandwidth)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).bandwidth, found.bandwidth)
+    single = learn_bandwidth(X, y, per_input=False, n_components=60, random_state=0)
+    assert type(single.bandwidth) is float and single.loo_error > found.loo_error
+    for kernel in ("laplacian1", "matern32", Matern(2.5, 7.0), Gaussian([1.0, 2.0])):
+        assert (learn_bandwidth(X, y, kernel=kernel, n_components=60, random_state=0).bandwidth > 0).all()
+
+
+def test_learned_bandwidth_is_equivariant():
+    """Units of each input scale its bandwidth, units and offset of y do nothing."""
+    X, y = make_friedman1(120, n_features=5, random_state=0)
+    options = dict(n_components=40, random_state=0, max_iter=5)
+    with pytest.warns(ConvergenceWarning, match="stopped after 5 iterations"):
+        base = learn_bandwidth(X, y, **options)
+    units = np.array([1e-3, 1.0, 1e3, 1e100, 1e-100])
+    with pytest.warns(ConvergenceWarning):
+        scaled = learn_bandwidth(X * units, 100 * y - 7, **options)
+    np.testing.assert_allclose(scaled.bandwidth, base.bandwidth * units, rtol=1e-5)
+    np.testing.assert_allclose(scaled.loo_error, 1e4 * base.loo_error, rtol=1e-5)
+
+
+def test_learning_for_kinds_and_devices(device):
+    X, y = make_friedman1(80, n_features=5, random_state=0)
+    options = dict(n_components=30, random_state=0, tol=1e-3)
+    base = learn_bandwidth(X, y, **options)
+    tensor = torch.from_numpy(X).to(device)
+    found = learn_bandwidth(tensor, torch.from_numpy(y).to(device), **options)
+    assert found.bandwidth.device.type == device
+    np.testing.assert_allclose(found.bandwidth.cpu(), base.bandwidth, rtol=1e-2)
+    single = learn_bandwidth(tensor.float(), y, **options).bandwidth
+    assert single.dtype == torch.float32
+    frame = learn_bandwidth(pd.DataFrame(X), pd.Series(y), **options).bandwidth
+    assert isinstance(frame, np.ndarray)
+    np.testing.assert_allclose(frame, base.bandwidth, rtol=1e-2)  # another order of summation
+    np.testing.assert_allclose(learn_bandwidth(X, y[:, None], **options).bandwidth, base.bandwidth, rtol=1e-2)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("per_input", [True, False])
+def test_learning_from_degenerate_data(per_input):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.normal(size=(40, 2))
+    constant = X.copy()
+    constant[:, 1] = 0.1
+    cases = [
+        (constant, y), (np.full((10, 2), 0.3), y[:10]), (X, np.full(40, 0.1)), (X[:1], y[:1]), (X[:2], y[:2]),
+        (np.repeat(X, 3, axis=0), np.repeat(y, 3, axis=0)), (rng.normal(size=(5, 30)), y[:5]), (1e150 * X, y),
+        (1e-150 * X, y), (X, 1e-150 * y), (X, X[:, :1]), (np.eye(20), y[:20]), (X.astype(np.float32), y),
+    ]
+    for data, target in cases:
+        found = learn_bandwidth(data, target, per_input=per_input, n_components=20, max_iter=8, random_state=0)
+        values = np.atleast_1d(found.bandwidth)
+        assert (values > 0).all() and np.isfinite(values).all() and len(values) == (data.shape[1] if per_input else 1)
+        assert np.isfinite([found.lam, found.loo_error, *found.history]).all() and found.lam > 0
+        RandomFourierFeatures(bandwidth=found.bandwidth).fit_transform(data)
+    if per_input:
+        found = learn_bandwidth(constant, y, n_components=20, max_iter=8, random_state=0)
+        assert found.bandwidth[1] == median_bandwidth(constant)
+
+
+def test_subsample_of_rows():
+    X, y = make_friedman1(500, random_state=0)
+    options = dict(n_components=20, n_subsample=50, tol=1e-2)
+    a, b, c = (learn_bandwidth(X, y, random_state=seed, **options).bandwidth for seed in (0, 0, 1))
+    assert (a == b).all() and (a != c).any()
+
+
+X0 = np.ones((4, 3))
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: median_bandwidth([[np.nan]]), ValueError, "X contains NaN"),
+        (lambda: median_bandwidth(np.ones(3)), ValueError, "X: Expected 2D array"),
+        (lambda: median_bandwidth(np.ones((0, 3))), ValueError, "X is empty"),
+        (lambda: median_bandwidth(sp.csr_matrix((0, 3))), ValueError, "X is empty"),
+        (lambda: median_bandwidth(sp.csr_matrix([[np.inf]])), ValueError, "X contains NaN or infinity"),
+        (lambda: median_bandwidth(sp.csr_matrix(X0), device="meta"), ValueError, "X is sparse.*'meta'"),
+        (lambda: median_bandwidth(X0, device="gpu"), ValueError, "device='gpu' is not available"),
+        (lambda: median_bandwidth(X0, method="fast"), ValueError, "method must be 'auto', 'exact' or .*got 'fast'"),
+        (lambda: median_bandwidth(X0, n_pairs=0), ValueError, "n_pairs == 0, must be >= 1"),
+        (lambda: median_bandwidth(X0, n_pairs=1.5), TypeError, "n_pairs must be an instance of"),
+        (lambda: median_bandwidth(X0, confidence=1.0), ValueError, "confidence must be a number between.*1.0"),
+        (lambda: median_bandwidth(X0, confidence="high"), ValueError, "confidence must be a number.*'high'"),
+        (lambda: median_bandwidth(X0, random_state=-1), ValueError, "random_state must not be negative"),
+        (lambda: learn_bandwidth(X0, np.ones(3)), ValueError, "X and y must have the same length, got 4 and 3"),
+        (lambda: learn_bandwidth(X0, [1, 2, 3, np.nan]), ValueError, "y contains NaN"),
+        (lambda: learn_bandwidth(X0, np.ones((4, 1, 1))), ValueError, "y: Expected 1D or 2D array"),
+        (lambda: learn_bandwidth(sp.csr_matrix(X0), np.ones(4)), TypeError, "X must be dense"),
+        (lambda: learn_bandwidth(X0, np.ones(4), kernel="gausian"), ValueError, "kernel='gausian' is unknown"),
+        (lambda: learn_bandwidth(X0, np.ones(4), n_components=3), ValueError, "n_components must be even, got 3"),
+        (lambda: learn_bandwidth(X0, np.ones(4), n_components=0), ValueError, "n_components == 0"),
+        (lambda: learn_bandwidth(X0, np.ones(4), n_subsample=1), ValueError, "n_subsample == 1, must be >= 2"),
+        (lambda: learn_bandwidth(X0, np.ones(4), max_iter=0), ValueError, "max_iter == 0"),
+        (lambda: learn_bandwidth(X0, np.ones(4), tol=-1.0), ValueError, "tol == -1.0"),
+    ],
+)
+def test_bad_input_is_refused_by_name(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_examples_in_docstrings():
+    assert doctest.testmod(importlib.import_module("rfteach.bandwidth")).failed == 0

@@ -1,0 +1,504 @@
+"""RBF networks and Nyström features: contract, algebra, draw of the centres, degenerate data, what is refused."""
+
+import doctest
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from scipy.spatial.distance import pdist
+from scipy.stats import chi2
+from sklearn.base import clone
+from sklearn.datasets import make_friedman1
+from sklearn.exceptions import NotFittedError
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+import rfteach.rbf
+from rfteach.arrays import memory_budget
+from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
+from rfteach.rbf import NystroemFeatures, RBFRegressor, _distinct_rows, _rpcholesky
+
+RULES = ["uniform", "kmeans", "rpcholesky"]
+KERNELS = {
+    "gaussian": Gaussian(1.5),
+    "laplacian": Laplacian(1.5),
+    "cauchy": Cauchy([1.0, 1.5, 2.0]),
+    "matern0.8": Matern(0.8, 1.5),
+}
+X0 = np.random.default_rng(0).normal(size=(60, 3))
+Y0 = np.sin(X0[:, 0]) + X0[:, 1] ** 2
+Z0 = np.round(8 * X0) / 8  # the same numbers in each precision
+
+
+def network_reference(X, U, c, b, sigma):
+    """Equation (5.1) with the Gaussian, one number at a time, in float64."""
+    out = np.full(len(X), float(b))
+    for i in range(len(X)):
+        for j in range(len(U)):
+            s2 = sum((float(X[i, l]) - float(U[j, l])) ** 2 for l in range(X.shape[1]))
+            out[i] += float(c[j]) * math.exp(-s2 / (2 * sigma**2))
+    return out
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [NystroemFeatures(centers=rule) for rule in RULES]
+    + [RBFRegressor(centers=rule) for rule in RULES]
+    + [RBFRegressor(solver="pinv"), RBFRegressor(alpha=1e-3, fit_intercept=False, kernel="matern32")],
+)
+def test_scikit_learns_contract(estimator):
+    """No check fails, none is skipped; the equivalence of weights and repeated rows is among them."""
+    results = check_estimator(estimator, on_skip=None)
+    assert len(results) > 40
+    assert {r["status"] for r in results} == {"passed"}, [r for r in results if r["status"] != "passed"]
+    assert any("sample_weight_equivalence" in r["check_name"] for r in results)
+
+
+# ------------------------------------------------------------------ features
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_nystroem_identities(name, rule):
+    """A Aᵀ = K_nm K_mm⁺ K_mn, exact on the centres, K − A Aᵀ positive semidefinite: the proposition."""
+    k = KERNELS[name]
+    features = NystroemFeatures(k, n_components=20, centers=rule, random_state=0).fit(X0)
+    A, U = features.transform(X0), features.centers_
+    assert U.shape == (20, 3) and A.shape == (60, features.whitening_.shape[1])
+    residual = k(X0) - A @ A.T
+    np.testing.assert_allclose(A @ A.T, k(X0, U) @ np.linalg.pinv(k(U), rcond=1e-13) @ k(U, X0), atol=1e-9)
+    assert np.linalg.eigvalsh(residual)[0] > -1e-10
+    on_centres = features.transform(U)
+    np.testing.assert_allclose(A @ on_centres.T, k(X0, U), atol=1e-10)
+
+
+def test_all_points_as_centres_is_exact_kernel_ridge():
+    for k in (Laplacian(2.0), Gaussian(1.5)):
+        features = NystroemFeatures(k, n_components=60).fit(X0)
+        A, At = features.transform(X0), features.transform(X0 + 0.1)
+        np.testing.assert_allclose(A @ A.T, k(X0), atol=1e-9)
+        a = np.linalg.solve(A.T @ A + 0.1 * np.eye(A.shape[1]), A.T @ Y0)
+        alpha = np.linalg.solve(k(X0) + 0.1 * np.eye(60), Y0)
+        np.testing.assert_allclose(At @ a, k(X0 + 0.1, X0) @ alpha, atol=1e-7)
+
+
+def test_same_kernel_as_scikit_learns_nystroem():
+    features = NystroemFeatures(Gaussian(1.5), n_components=25, random_state=0).fit(X0)
+    peer = Nystroem(gamma=1 / (2 * 1.5**2), n_components=25).fit(features.centers_)
+    B, A = peer.transform(X0), features.transform(X0)
+    np.testing.assert_allclose(A @ A.T, B @ B.T, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-12), (np.float32, 1e-5)])
+@pytest.mark.parametrize("budget", [1, 2**20])
+def test_network_agrees_with_the_reference(dtype, tolerance, budget):
+    X = X0.astype(dtype)
+    with memory_budget(budget):
+        model = RBFRegressor(12, bandwidth=1.5, alpha=1e-2, random_state=0).fit(X, Y0)
+        p = model.predict(X)
+    assert p.dtype == dtype and model.centers_.dtype == dtype
+    slow = network_reference(X, model.centers_, model.coef_, model.intercept_, 1.5)
+    np.testing.assert_allclose(p, slow, atol=10 * tolerance * abs(model.coef_).sum())
+    # the weights are those of ridge regression with a free intercept
+    A = Gaussian(1.5)(X.astype(float), model.centers_.astype(float))
+    peer = Ridge(alpha=1e-2).fit(A, Y0)
+    np.testing.assert_allclose(p, peer.predict(A), atol=1e-7 if dtype == np.float64 else 1e-3)
+
+
+def test_precisions_may_differ_between_fit_and_transform():
+    """The higher one decides: a float64 whitening is not applied to float32 kernel values."""
+    X = np.random.default_rng(3).uniform(-1, 1, (150, 2)).astype(np.float32)
+    exact = Gaussian(0.7)(X.astype(float))
+    for fitted in (np.float32, np.float64):
+        for used in (np.float32, np.float64):
+            features = NystroemFeatures(Gaussian(0.7), n_components=150).fit(X.astype(fitted))
+            A = features.transform(X.astype(used))
+            assert A.dtype == used
+            assert abs(A.astype(float) @ A.T.astype(float) - exact).max() < 1e-3
+
+
+def test_kinds_and_devices(device):
+    numpy_out = NystroemFeatures("matern32", n_components=10, random_state=0).fit(Z0).transform(Z0)
+    model = RBFRegressor(10, random_state=0, kernel="matern32").fit(Z0, Y0)
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-3)):
+        X, y = torch.from_numpy(Z0).to(device, dtype), torch.from_numpy(Y0).to(device, dtype)
+        features = NystroemFeatures("matern32", n_components=10, random_state=0).fit(X)
+        A = features.transform(X)
+        assert A.dtype == dtype and A.device.type == device
+        np.testing.assert_allclose(abs(A.cpu().numpy()), abs(numpy_out), atol=tolerance)
+        p = RBFRegressor(10, random_state=0, kernel="matern32").fit(X, y).predict(X)
+        assert isinstance(p, torch.Tensor) and p.dtype == dtype and p.device.type == device
+        np.testing.assert_allclose(p.cpu(), model.predict(Z0), atol=tolerance)
+    moved = RBFRegressor(10, random_state=0, kernel="matern32", device=device).fit(Z0, Y0).predict(Z0)
+    assert isinstance(moved, np.ndarray)
+    np.testing.assert_allclose(moved, model.predict(Z0), atol=1e-8)
+    half = torch.from_numpy(Z0).half()
+    assert RBFRegressor(10, alpha=0.1).fit(half, torch.from_numpy(Y0)).predict(half).dtype == torch.float16
+    frame = pd.DataFrame(Z0, columns=list("abc"), index=np.arange(5, 65))
+    features = NystroemFeatures(n_components=10, random_state=0).set_output(transform="pandas").fit(frame)
+    out = features.transform(frame)
+    assert out.index.equals(frame.index) and list(out.columns) == list(features.get_feature_names_out())
+    assert list(model.fit(frame, pd.Series(Y0)).feature_names_in_) == ["a", "b", "c"]
+
+
+def test_gradients_reach_the_inputs():
+    features = NystroemFeatures(Matern(2.5, 2.0), n_components=5, random_state=0).fit(X0)
+    X = torch.from_numpy(X0[:4]).requires_grad_()
+    assert torch.autograd.gradcheck(features.transform, (X,))
+    bandwidth = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    A = NystroemFeatures(Gaussian(bandwidth), n_components=5, random_state=0).fit(X0).transform(X0)
+    np.testing.assert_allclose(
+        abs(A), abs(NystroemFeatures(Gaussian(2.0), n_components=5, random_state=0).fit_transform(X0)), atol=1e-9
+    )
+
+
+def test_fitted_map_keeps_its_kernel():
+    features = NystroemFeatures(Gaussian(1.0)).fit(X0)
+    features.set_params(kernel__bandwidth=9.0)
+    assert features.kernel_.bandwidth == 1.0
+
+
+# ------------------------------------------------------------------ centres
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.arange(12.0)[:, None],
+        np.stack(np.meshgrid([0.0, 1.0, 2.0], [0.0, -1.0, 2.0, 3.0]), -1).reshape(-1, 2),
+        np.random.default_rng(0).normal(size=(12, 5)),
+    ],
+    ids=["integers", "grid with zeros", "normal"],
+)
+def test_uniform_draw(rows):
+    """Each distinct row, and each pair of rows, is drawn equally often over seeds: χ² at 1e-4."""
+    repeated = torch.from_numpy(np.concatenate([rows, np.repeat(rows[3:4], 50, 0), rows[:2]]))
+    n, m, n_seeds = 12, 4, 2000
+    count, pairs = np.zeros(n), np.zeros((n, n))
+    name = np.r_[np.arange(n), np.full(50, 3), 0, 1]
+    for seed in range(n_seeds):
+        drawn = name[_distinct_rows(repeated, np.random.default_rng(seed))]
+        assert sorted(drawn) == list(range(n))
+        count[drawn[:m]] += 1
+        pairs[np.ix_(drawn[:m], drawn[:m])] += 1
+    mean = n_seeds * m / n
+    statistic = ((count - mean) ** 2 / mean).sum() / ((n - m) / (n - 1))
+    assert chi2.sf(statistic, n - 1) > 1e-4
+    mean = n_seeds * m * (m - 1) / (n * (n - 1))
+    z = (pairs[np.triu_indices(n, 1)] - mean) / np.sqrt(mean)
+    assert abs(z).max() < 4.5
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_centres_depend_on_the_set_of_rows_alone(rule):
+    """Not on order, repetition, dtype, the sign of zero, or how large a weight is."""
+    X = np.round(X0, 1).astype(np.float32).astype(float)
+    X[:5, 0] = 0.0
+    fit = lambda X, w=None: NystroemFeatures(n_components=15, centers=rule, random_state=3).fit(X, sample_weight=w)
+    first = fit(X)
+    rng = np.random.default_rng(0)
+    shuffled = X[rng.permutation(60)]
+    signed = np.where(X == 0, -0.0, X)
+    repeated = np.repeat(X, rng.integers(1, 5, 60), axis=0)
+    weights = np.r_[rng.uniform(0.1, 9, 60), np.zeros(40)]
+    padded = np.r_[X, rng.normal(size=(40, 3))]
+    for other in (fit(shuffled), fit(signed), fit(repeated), fit(padded, weights), fit(np.asfortranarray(X))):
+        np.testing.assert_allclose(other.centers_, first.centers_, atol=1e-12)
+        assert other.kernel_.bandwidth == pytest.approx(first.kernel_.bandwidth, rel=1e-12)
+        assert not np.signbit(other.centers_[other.centers_ == 0]).any()
+    if rule == "uniform":
+        np.testing.assert_array_equal(fit(X.astype(np.float32)).centers_, first.centers_)
+        np.testing.assert_array_equal(fit(torch.from_numpy(X).float()).centers_, first.centers_)
+    other = NystroemFeatures(n_components=15, centers=rule, random_state=4).fit(X)
+    assert not np.array_equal(other.centers_, first.centers_)
+
+
+def test_bottom_m_sketch_can_be_merged():
+    """The draw from all rows lies in the draws from the parts, for the same seed."""
+    draw = lambda X: NystroemFeatures(n_components=10, random_state=0).fit(X).centers_
+    whole, parts = draw(X0), np.concatenate([draw(X0[:25]), draw(X0[25:])])
+    np.testing.assert_array_equal(draw(parts), whole)
+
+
+@pytest.mark.parametrize("rule", RULES[:1] + RULES[2:])
+def test_centres_are_rows(rule):
+    U = NystroemFeatures(n_components=15, centers=rule, random_state=0).fit(X0).centers_
+    rows = {tuple(row) for row in X0}
+    assert len({tuple(u) for u in U} & rows) == 15
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_rpcholesky_agrees_with_the_whole_matrix(dtype, tolerance):
+    """Same pivots as with the residual matrix at hand; F Fᵀ is the Nyström approximation."""
+    X, k = torch.from_numpy(X0).to(dtype), Laplacian(2.0)
+    pivots, F = _rpcholesky(k, X, 20, np.random.default_rng(5))
+    R, rng, slow = k(X0), np.random.default_rng(5), []
+    for _ in range(20):
+        total = np.cumsum(np.diag(R))
+        p = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
+        R = R - np.outer(R[:, p], R[p]) / R[p, p]
+        slow.append(p)
+    assert pivots == slow and len(set(pivots)) == 20
+    np.testing.assert_allclose(k(X0) - (F @ F.T).numpy(), R, atol=tolerance)
+    U = X0[pivots]
+    np.testing.assert_allclose(F @ F.T, k(X0, U) @ np.linalg.solve(k(U), k(U, X0)), atol=10 * tolerance)
+
+
+def test_rpcholesky_is_nearly_optimal_and_stops():
+    """Mean trace error against bound (5.9); on a smooth kernel it stops before it runs out of rank."""
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    k = Gaussian(0.5)
+    tail = np.linalg.eigvalsh(k(X))[::-1][15:].sum()
+    m = math.ceil(15 + 15 * math.log(300 / tail))
+    errors = []
+    for seed in range(20):
+        _, F = _rpcholesky(k, torch.from_numpy(X), m, np.random.default_rng(seed))
+        errors.append(300 - float((F**2).sum()))
+    assert np.mean(errors) + 3 * np.std(errors) / np.sqrt(20) < 2 * tail
+    pivots, F = _rpcholesky(Gaussian(5.0), torch.from_numpy(X), 300, np.random.default_rng(0))
+    assert 5 < len(pivots) < 100
+    assert abs(Gaussian(5.0)(X) - (F @ F.T).numpy()).max() < 1e-10
+
+
+def test_which_centres_on_clustered_data():
+    """k-means and randomly pivoted Cholesky explain the kernel several times better than uniform ones."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((800, 1)) < 0.9, rng.normal(0, 0.1, (800, 2)), rng.uniform(-4, 4, (800, 2)))
+    trace = {}
+    for rule in RULES:
+        A = [
+            NystroemFeatures(Gaussian(1.0), n_components=40, centers=rule, random_state=s).fit_transform(X)
+            for s in range(3)
+        ]
+        trace[rule] = np.mean([800 - (a**2).sum() for a in A])
+    assert trace["kmeans"] < 0.4 * trace["uniform"] and trace["rpcholesky"] < 0.4 * trace["uniform"]
+
+
+def test_median_bandwidth_of_the_distinct_rows():
+    X = np.concatenate([X0, np.repeat(X0[:3], 200, axis=0)])
+    for model in (NystroemFeatures(random_state=0).fit(X), RBFRegressor(random_state=0).fit(X, np.zeros(len(X)))):
+        assert model.kernel_.bandwidth == pytest.approx(np.median(pdist(X0)), rel=1e-9)
+    big = np.random.default_rng(0).normal(size=(6000, 2))
+    estimate = NystroemFeatures(random_state=0).fit(big).kernel_.bandwidth
+    assert estimate == pytest.approx(np.median(pdist(big[:3000])), rel=0.03)
+    assert NystroemFeatures(Gaussian(7.0)).fit(X0).kernel_.bandwidth == 7.0
+    assert NystroemFeatures(bandwidth=[1.0, 2.0, 3.0]).fit(X0).kernel_.bandwidth == [1.0, 2.0, 3.0]
+
+
+def test_given_centres():
+    U = X0[:7] + 0.01
+    model = RBFRegressor(3, centers=U, alpha=0.1).fit(X0, Y0)
+    np.testing.assert_array_equal(model.centers_, U)
+    assert model.coef_.shape == (7,)
+    np.testing.assert_array_equal(NystroemFeatures(centers=torch.from_numpy(U)).fit(X0).centers_, U)
+
+
+def test_seeds():
+    draw = lambda seed: NystroemFeatures(n_components=5, random_state=seed).fit(X0).centers_
+    np.testing.assert_array_equal(draw(0), draw(0))
+    np.testing.assert_array_equal(draw(np.random.default_rng(4)), draw(4))
+    rng = np.random.default_rng(0)
+    models = [RBFRegressor(5, random_state=rng).fit(X0, Y0) for _ in range(2)]
+    assert not np.array_equal(models[0].centers_, models[1].centers_)
+
+
+# ------------------------------------------------------------------ the network
+
+
+def test_penalties_and_solvers():
+    """The intercept is free, "loo" is no worse than its neighbours, pinv is least squares."""
+    A = np.c_[np.ones(60), Gaussian(1.5)(X0, X0[:10])]
+    network = lambda **kw: RBFRegressor(bandwidth=1.5, centers=X0[:10], **kw)
+    exact = A @ np.linalg.lstsq(A, Y0, rcond=None)[0]
+    for model in (network(solver="pinv"), network(alpha=0.0)):
+        np.testing.assert_allclose(model.fit(X0, Y0).predict(X0), exact, atol=1e-9)
+        assert model.alpha_ == 0
+    for alpha in ("loo", 1e-3):
+        moved = network(alpha=alpha).fit(X0, Y0 + 1e4).predict(X0) - 1e4
+        np.testing.assert_allclose(moved, network(alpha=alpha).fit(X0, Y0).predict(X0), atol=1e-6)
+    y = Y0 + np.random.default_rng(1).normal(size=60)
+
+    def loo(alpha):  # by leaving out
+        errors = []
+        for i in range(60):
+            rest = np.arange(60) != i
+            errors.append(network(alpha=alpha).fit(X0[rest], y[rest]).predict(X0[i : i + 1])[0] - y[i])
+        return np.mean(np.square(errors))
+
+    best = network().fit(X0, y).alpha_
+    assert loo(best) <= min(loo(10 * best), loo(best / 10)) * (1 + 1e-9)
+
+
+def test_many_digits_where_normal_equations_have_none():
+    """50 wide Gaussians on 1000 points, condition number near 1e10, against SVD; no noise."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-4, 4, (1000, 2))
+    y = np.exp(-0.5 * ((X - 0.3) ** 2).sum(1))
+    U, sigma = X[:50], np.sqrt(16.8 / 2)
+    A = np.c_[np.ones(1000), Gaussian(sigma)(X, U)]
+    assert 1e8 < np.linalg.cond(A) < 1e12
+    u, s, vt = np.linalg.svd(A, full_matrices=False)
+    p = RBFRegressor(bandwidth=sigma, centers=U, solver="pinv").fit(X, y).predict(X)
+    np.testing.assert_allclose(p, u @ (u.T @ y), atol=1e-6 * y.std())
+    loo = RBFRegressor(bandwidth=sigma, centers=U).fit(X, y)
+    assert np.sqrt(((loo.predict(X) - y) ** 2).mean()) < 1.1 * np.sqrt(((p - y) ** 2).mean())
+
+
+def test_weights_and_outputs():
+    rng = np.random.default_rng(0)
+    Y = np.c_[Y0, -Y0, rng.normal(size=60)]
+    for kw in (dict(alpha=0.1), dict(solver="pinv"), dict()):
+        network = lambda: RBFRegressor(8, kernel="matern32", random_state=0, **kw)
+        together = network().fit(X0, Y)
+        assert together.coef_.shape == (3, 8) and together.intercept_.shape == (3,)
+        if kw:
+            alone = np.stack([network().fit(X0, y).predict(X0) for y in Y.T], 1)
+            np.testing.assert_allclose(together.predict(X0), alone, atol=1e-8)
+            np.testing.assert_allclose(network().fit(X0, -Y).predict(X0), -together.predict(X0), atol=1e-8)
+        w = rng.integers(0, 4, 60)
+        weighted = network().fit(X0, Y0, sample_weight=w).predict(X0)
+        repeated = network().fit(np.repeat(X0, w, 0), np.repeat(Y0, w)).predict(X0)
+        np.testing.assert_allclose(weighted, repeated, atol=1e-6)
+
+
+def test_learns():
+    X, y = make_friedman1(1000, noise=0.5, random_state=0)
+    for kw, least in ((dict(), 0.9), (dict(kernel="matern52"), 0.9), (dict(centers="kmeans"), 0.9)):
+        model = RBFRegressor(200, random_state=0, **kw).fit(X[:700], y[:700])
+        assert model.score(X[700:], y[700:]) > least
+    single = RBFRegressor(200, random_state=0).fit(X[:700].astype(np.float32), y[:700].astype(np.float32))
+    assert single.score(X[700:].astype(np.float32), y[700:]) > 0.9
+
+
+def test_pipeline_grid_search_clone_and_pickle():
+    X, y = make_friedman1(200, random_state=0)
+    search = GridSearchCV(RBFRegressor(50, kernel=Gaussian(), random_state=0), {"kernel__bandwidth": [0.01, 1.0]}, cv=3)
+    search.fit(X, y)
+    assert search.best_params_ == {"kernel__bandwidth": 1.0}
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(search)).predict(X), search.predict(X))
+    model = clone(RBFRegressor(5, centers=X[:4])).fit(X, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+    features = NystroemFeatures(n_components=30, random_state=0)
+    pipe = make_pipeline(features, Ridge(1e-3)).fit(X, y)
+    assert pipe.score(X, y) > 0.5
+    copy = pickle.loads(pickle.dumps(features.fit(X)))
+    np.testing.assert_array_equal(copy.transform(X), features.transform(X))
+
+
+# ------------------------------------------------------------------ degenerate data, errors
+
+RNG = np.random.default_rng(7)
+DEGENERATE = {
+    "one row": np.array([[1.0, 2.0]]),
+    "one column": RNG.normal(size=(9, 1)),
+    "constant": np.full((9, 2), 3.0),
+    "constant column": np.c_[RNG.normal(size=9), np.zeros(9)],
+    "duplicates": np.repeat(RNG.normal(size=(3, 2)), 3, axis=0),
+    "collinear": np.outer(np.arange(9.0), [1.0, 2.0, -1.0]),
+    "close pair": np.array([[0.0, 1.0], [1e-300, 1.0], [5.0, 1.0], [7.0, 2.0]]),
+    "huge": 1e100 * RNG.normal(size=(9, 2)),
+    "tiny": 1e-100 * RNG.normal(size=(9, 2)),
+    "wide": RNG.normal(size=(4, 30)),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_data(name, rule):
+    """More centres than rows, in every shape of data; finite out, and the training points are hit."""
+    X = DEGENERATE[name]
+    y = np.arange(len(X), dtype=float) if name != "duplicates" else np.repeat([1.0, 5.0, 2.0], 3)
+    A = NystroemFeatures(n_components=20, centers=rule, random_state=0).fit_transform(X)
+    assert np.isfinite(A).all() and 1 <= A.shape[1] <= len(np.unique(X, axis=0))
+    for kw in (dict(), dict(alpha=0.0), dict(alpha=1e-3), dict(solver="pinv")):
+        for targets in (y, 0 * y, 1e100 * y):
+            model = RBFRegressor(20, centers=rule, random_state=0, **kw).fit(X, targets)
+            p = model.predict(X)
+            assert np.isfinite(p).all() and np.isfinite(model.coef_).all()
+            if not targets.any():
+                assert not p.any()
+            elif name == "constant":
+                np.testing.assert_allclose(p, np.mean(targets), rtol=1e-9)
+            elif "solver" in kw and name != "close pair":
+                np.testing.assert_allclose(p, targets, atol=1e-4 * abs(targets).max())
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30])
+def test_scale_of_the_inputs_does_not_matter(scale):
+    """With the median bandwidth; a power of two would give the same bits."""
+    for dtype in (np.float32, np.float64):
+        X = X0.astype(dtype)
+        p = RBFRegressor(10, alpha=0.1, random_state=0, centers=X[:10]).fit(X, Y0).predict(X)
+        Z = (X * scale).astype(dtype)
+        q = RBFRegressor(10, alpha=0.1, random_state=0, centers=Z[:10]).fit(Z, Y0).predict(Z)
+        np.testing.assert_allclose(p, q, atol=1e-8 if dtype == np.float64 else 1e-3)
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: RBFRegressor(0).fit(X0, Y0), ValueError, "n_centers == 0, must be >= 1"),
+        (lambda: RBFRegressor(2.5).fit(X0, Y0), TypeError, "n_centers must be an instance of"),
+        (lambda: RBFRegressor(solver="svd").fit(X0, Y0), ValueError, "solver must be 'ridge' or 'pinv', got 'svd'"),
+        (lambda: RBFRegressor(alpha=-1).fit(X0, Y0), ValueError, "alpha must be.*-1"),
+        (lambda: RBFRegressor(alpha="cv").fit(X0, Y0), ValueError, "alpha must be.*'cv'"),
+        (lambda: RBFRegressor().fit(X0, None), ValueError, "requires y to be passed"),
+        (lambda: RBFRegressor().fit(X0, Y0[:3]), ValueError, "60 rows, but y has 3"),
+        (lambda: RBFRegressor().fit(X0, np.full(60, np.nan)), ValueError, "y contains NaN"),
+        (lambda: RBFRegressor().fit(X0, Y0, sample_weight=-np.ones(60)), ValueError, "sample_weight must not be neg"),
+        (lambda: RBFRegressor().predict(X0), NotFittedError, "not fitted yet"),
+        (lambda: RBFRegressor().fit(X0, Y0).predict(X0[:, :2]), ValueError, "2 features, but RBFRegressor.*3 features"),
+        (lambda: RBFRegressor(device="gpu").fit(X0, Y0), ValueError, "device='gpu' is not available"),
+        (lambda: RBFRegressor(random_state=-1).fit(X0, Y0), ValueError, "random_state must not be negative"),
+        (lambda: NystroemFeatures(n_components=0).fit(X0), ValueError, "n_components == 0, must be >= 1"),
+        (lambda: NystroemFeatures(centers="random").fit(X0), ValueError, "centers must be one of.*got 'random'"),
+        (lambda: NystroemFeatures(centers=X0[:, :2]).fit(X0), ValueError, "centers must have a column.*got 2 for 3"),
+        (lambda: NystroemFeatures(centers=[[np.inf] * 3]).fit(X0), ValueError, "centers contains NaN or infinity"),
+        (lambda: NystroemFeatures(centers=3).fit(X0), ValueError, "centers: Expected 2D array"),
+        (lambda: NystroemFeatures("rbf").fit(X0), ValueError, "kernel='rbf' is unknown"),
+        (lambda: NystroemFeatures(bandwidth="mean").fit(X0), ValueError, "bandwidth='mean' is unknown.*'median'"),
+        (lambda: NystroemFeatures(bandwidth=-1.0).fit(X0), ValueError, "bandwidth must be positive.*-1"),
+        (lambda: NystroemFeatures(bandwidth=[1.0, 2.0]).fit(X0), ValueError, "bandwidth has 2 entries.*3 columns"),
+        (lambda: NystroemFeatures(Gaussian(), 2.0).fit(X0), ValueError, "bandwidth=2.0 is given beside"),
+        (lambda: NystroemFeatures().fit([[np.nan]]), ValueError, "Input X contains NaN"),
+        (lambda: NystroemFeatures().fit(sp.csr_matrix(X0)), TypeError, "[Ss]parse"),
+        (lambda: NystroemFeatures().fit(X0, sample_weight=np.zeros(60)), ValueError, "sample_weight|[Ss]ample weights"),
+        (lambda: NystroemFeatures().fit(X0, sample_weight=-np.ones(60)), ValueError, "Negative values"),
+        (lambda: NystroemFeatures().fit(X0, sample_weight=np.ones(3)), ValueError, "sample_weight.shape"),
+        (lambda: NystroemFeatures().transform(X0), NotFittedError, "not fitted yet"),
+        (lambda: NystroemFeatures().fit(X0).transform(X0[:, :2]), ValueError, "2 features.*expecting 3"),
+        (lambda: NystroemFeatures(random_state="x").fit(X0), TypeError, "random_state must be"),
+    ],
+)
+def test_bad_input_is_refused_by_name(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_nothing_large_is_held():
+    """``fit`` on 20 000 rows with 50 centres: blocks of the budget only, no n×m matrix."""
+    X = np.random.default_rng(0).normal(size=(20000, 3))
+    largest = []
+    kernel = Gaussian(2.0)
+    original = Gaussian._gram
+
+    def spy(self, A, B):
+        largest.append(len(A) * len(B))
+        return original(self, A, B)
+
+    with pytest.MonkeyPatch.context() as patch, memory_budget(2**18):
+        patch.setattr(Gaussian, "_gram", spy)
+        RBFRegressor(50, kernel=kernel, random_state=0).fit(X, X[:, 0]).predict(X)
+        NystroemFeatures(kernel, n_components=50, random_state=0).fit_transform(X)
+    assert max(largest) * 8 <= 2**18
+
+
+def test_examples_in_docstrings():
+    assert doctest.testmod(rfteach.rbf).failed == 0

@@ -1,0 +1,628 @@
+"""Ridge regression: exact references, leave-one-out by leaving out, streams, processes, estimators."""
+
+import doctest
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.linalg import LinAlgWarning, hilbert
+from sklearn.datasets import load_diabetes, load_digits, load_iris, make_friedman1
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import rfteach.ridge
+from rfteach.arrays import memory_budget
+from rfteach.features import RandomFourierFeatures
+from rfteach.ridge import (
+    RandomFeatureRidge,
+    RandomFeatureRidgeClassifier,
+    StreamingRidge,
+    loo_error,
+    pinv_solve,
+    process_group,
+    ridge,
+    ridge_path,
+)
+
+METHODS = ["auto", "cholesky", "qr", "svd"]
+SHAPES = [(9, 4), (4, 9), (6, 6)]
+
+
+def exact(A, y, lam):
+    """Ridge regression in rational arithmetic: Gaussian elimination on the primal normal equations."""
+    A, y = [[Fraction(float(a)) for a in row] for row in A], [Fraction(float(v)) for v in y]
+    N = len(A[0])
+    M = [[sum(r[i] * r[j] for r in A) + (Fraction(lam) if i == j else 0) for j in range(N)]
+         + [sum(r[i] * v for r, v in zip(A, y))] for i in range(N)]
+    for i in range(N):
+        pivot = next(r for r in range(i, N) if M[r][i] != 0)
+        M[i], M[pivot] = M[pivot], M[i]
+        M[i] = [v / M[i][i] for v in M[i]]
+        for r in range(N):
+            if r != i:
+                M[r] = [a - M[r][i] * b for a, b in zip(M[r], M[i])]
+    return np.array([float(row[N]) for row in M])
+
+
+def system(n, N, k=None, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, N)).astype(dtype), rng.normal(size=n if k is None else (n, k)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-12), (np.float32, 2e-4)])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_ridge_is_exact(shape, method, dtype, tolerance, device):
+    A, y = system(*shape, dtype=dtype)
+    for lam in (0.125, 8.0):
+        c = ridge(A, y, lam, method=method)
+        assert c.dtype == dtype and c.shape == (shape[1],)
+        np.testing.assert_allclose(c, exact(A, y, lam), atol=tolerance)
+        T = torch.from_numpy(A).to(device)
+        out = ridge(T, torch.from_numpy(y).to(device), lam, method=method)
+        assert out.device.type == device and out.dtype == T.dtype
+        np.testing.assert_allclose(out.cpu(), c, atol=tolerance)
+
+
+@pytest.mark.parametrize("method", ["auto", "qr", "svd"])
+def test_orthogonal_solvers_keep_the_digits_that_normal_equations_lose(method):
+    """Hilbert columns: condition number 5e8, whose square leaves nothing; against rational arithmetic."""
+    A, y = hilbert(12)[:, :7], np.linspace(1, 2, 12)
+    lam = 2.0**-70
+    truth = exact(A, y, lam)
+    condition = np.linalg.cond(A)
+    error = np.linalg.norm(ridge(A, y, lam, method=method) - truth) / np.linalg.norm(truth)
+    assert error < 1e3 * condition * np.finfo(float).eps
+    bare = np.linalg.norm(ridge(A, y, lam, method="cholesky") - truth) / np.linalg.norm(truth)
+    assert bare > 100 * error
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 7), N=st.integers(1, 7), power=st.integers(-6, 6), seed=st.integers(0, 10**6),
+       method=st.sampled_from(METHODS))
+def test_optimality_condition_and_metamorphic_relations(n, N, power, seed, method):
+    """The gradient vanishes; sign, order of rows and columns, and scale carry over to c."""
+    A, y = system(n, N, 2, seed)
+    lam = 10.0**power
+    c = ridge(A, y, lam, method=method)
+    gradient = A.T @ (A @ c - y) + lam * c
+    bound = 1e-10 * (np.linalg.norm(A, 2) ** 2 + lam) * max(np.linalg.norm(c), 1e-300)
+    assert np.linalg.norm(gradient) <= bound + 1e-13 * np.linalg.norm(A.T @ y) * max(1, np.linalg.norm(A, 2)**2 / lam)
+    scale = 1e-9 * np.abs(c).max() * max(1, np.linalg.norm(A, 2) ** 2 / lam) + 1e-300
+    rng = np.random.default_rng(seed)
+    rows, cols = rng.permutation(n), rng.permutation(N)
+    np.testing.assert_allclose(ridge(A, -y, lam, method=method), -c, atol=scale)
+    np.testing.assert_allclose(ridge(A[rows], y[rows], lam, method=method), c, atol=scale)
+    np.testing.assert_allclose(ridge(A[:, cols], y, lam, method=method), c[cols], atol=scale)
+    np.testing.assert_allclose(ridge(4 * A, y, 16 * lam, method=method), c / 4, atol=scale)
+
+
+@pytest.mark.parametrize("method", ["auto", "qr", "svd"])
+@pytest.mark.parametrize("make", [
+    lambda A: np.c_[A, A[:, :1]], lambda A: np.r_[A, A], lambda A: 0 * A, lambda A: np.c_[A, 0 * A[:, :2]],
+    lambda A: A[:1], lambda A: A.T, lambda A: np.outer(A[:, 0], A[0])])
+def test_without_penalty_the_smallest_of_all_solutions(make, method):
+    """Rank-deficient systems, lam = 0: NumPy's pseudoinverse is the reference."""
+    A = make(system(8, 5)[0])
+    y = system(len(A), 1)[1]
+    expected = np.linalg.pinv(A, rcond=1e-13) @ y
+    np.testing.assert_allclose(ridge(A, y, 0, method=method), expected, atol=1e-10)
+    np.testing.assert_allclose(pinv_solve(A, y), expected, atol=1e-10)
+
+
+def test_pinv_solve_drops_what_is_below_rcond():
+    A = np.diag([1.0, 1e-3, 1e-6])
+    np.testing.assert_allclose(pinv_solve(A, np.ones(3), rcond=1e-4), [1, 1e3, 0])
+    np.testing.assert_allclose(pinv_solve(A, np.ones(3)), [1, 1e3, 1e6])
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+@pytest.mark.parametrize("method", METHODS)
+def test_extreme_scales(scale, method):
+    A, y = system(6, 3)
+    c = ridge(A, y, 1.0, method=method)
+    np.testing.assert_allclose(ridge(A, scale * y, 1.0, method=method), scale * c, rtol=1e-10)
+    if scale > 1:
+        np.testing.assert_allclose(ridge(scale * A, y, 0, method=method), pinv_solve(A, y) / scale, rtol=1e-10)
+    np.testing.assert_allclose(loo_error(A, scale * y, 1.0), loo_error(A, y, 1.0) * scale**2, rtol=1e-10)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients(shape, method):
+    A, y = (torch.from_numpy(T).requires_grad_() for T in system(*shape, 2))
+    assert torch.autograd.gradcheck(lambda A, y: ridge(A, y, 0.7, method=method), (A, y))
+
+
+def left_out(A, y, lam, fit_intercept):
+    """Leave-one-out residuals by leaving out."""
+    out = []
+    for i in range(len(A)):
+        rest = np.arange(len(A)) != i
+        a, t = A[rest], y[rest]
+        ma, mt = (a.mean(0), t.mean(0)) if fit_intercept else (0, 0)
+        c = pinv_solve(a - ma, t - mt) if lam == 0 else ridge(a - ma, t - mt, lam, method="svd")
+        out.append((A[i] - ma) @ c + mt - y[i])
+    return np.array(out)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("shape", [(9, 4), (5, 9), (6, 6), (2, 3)])
+@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-8), (np.float32, 1e-2)])
+def test_leave_one_out_error_is_that_of_leaving_out(shape, fit_intercept, dtype, tolerance):
+    A, y = system(*shape, 2, dtype=dtype)
+    lams = [0.0, 1e-3, 1.0, 100.0]
+    expected = [(left_out(A.astype(float), y.astype(float), lam, fit_intercept) ** 2).mean() for lam in lams]
+    np.testing.assert_allclose(loo_error(A, y, lams, fit_intercept=fit_intercept), expected, rtol=tolerance)
+    assert loo_error(A, y, 1.0, fit_intercept=fit_intercept) == pytest.approx(expected[2], rel=tolerance)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_leave_one_out_of_a_row_that_stands_alone(fit_intercept):
+    """One column is zero but at one row: its leverage is one without a penalty."""
+    A, y = system(7, 3)
+    A[:, 2] = 0
+    A[4, 2] = 5
+    for lam in (0.0, 1e-12, 1e-3):
+        expected = (left_out(A, y, lam, fit_intercept) ** 2).mean()
+        assert loo_error(A, y, lam, fit_intercept=fit_intercept) == pytest.approx(expected, rel=1e-5)
+
+
+def test_leave_one_out_of_degenerate_data():
+    y = np.array([1.0, 2.0, 3.0])
+    assert loo_error(np.zeros((3, 2)), y, 1.0, fit_intercept=True) == pytest.approx(1.5)
+    assert loo_error(np.zeros((3, 2)), y, 0.0) == pytest.approx((y**2).mean())
+    assert loo_error([[2.0]], [3.0], 0.5, fit_intercept=True) == pytest.approx(9.0)
+    assert loo_error([[2.0]], [3.0], 0.0) == pytest.approx(9.0)
+    assert loo_error(np.ones((3, 2)), 0 * y, 0.0) == 0
+
+
+def test_path():
+    """Each point is the ridge solution; degrees of freedom are a trace; best is the smallest error."""
+    A, y = load_diabetes(return_X_y=True)
+    path = ridge_path(A, y, fit_intercept=True)
+    assert len(path.lams) == len(path.coef) == len(path.dof) and (np.diff(path.lams) < 0).all()
+    centred, t = A - A.mean(0), y - y.mean()
+    for j in (path.best, 10, 25):
+        np.testing.assert_allclose(path.coef[j], ridge(centred, t, path.lams[j], method="svd"), rtol=1e-9)
+        hat = centred @ np.linalg.solve(centred.T @ centred + path.lams[j] * np.eye(10), centred.T)
+        assert path.dof[j] == pytest.approx(np.trace(hat) + 1)
+        assert path.gcv[j] == pytest.approx(((t - hat @ t) ** 2).mean() / (1 - path.dof[j] / 442) ** 2)
+        model = Ridge(alpha=path.lams[j]).fit(A, y)
+        assert path.intercept[j] == pytest.approx(model.intercept_)
+    assert path.best == path.loo.argmin()
+    two = ridge_path(A, np.c_[y, -y], path.lams[:3], fit_intercept=True)
+    np.testing.assert_allclose(two.coef[:, :, 1], -path.coef[:3], rtol=1e-12)
+    assert two.loo == pytest.approx(path.loo[:3])
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda A, y: ridge(A, y, -1), ValueError, "lam must be at least 0 and finite, got -1"),
+    (lambda A, y: ridge(A, y, np.inf), ValueError, "lam must be at least 0 and finite"),
+    (lambda A, y: ridge(A, y, "1"), TypeError, "lam must be a number"),
+    (lambda A, y: ridge(A, y, True), TypeError, "lam must be a number"),
+    (lambda A, y: ridge(A, y[:3], 1), ValueError, "A and y must have as many rows, got 6 and 3"),
+    (lambda A, y: ridge(A, y, 1, method="lu"), ValueError, "method must be one of"),
+    (lambda A, y: ridge(A * np.nan, y, 1), ValueError, "A contains NaN or infinity"),
+    (lambda A, y: ridge(np.ones((6, 2)), y, 0, method="cholesky"), ValueError, "not positive definite"),
+    (lambda A, y: ridge(A * 1e-200, y * 1e200, 0), ValueError, "the coefficients overflow"),
+    (lambda A, y: pinv_solve(A, y, rcond=1), ValueError, r"rcond must be in \[0, 1\)"),
+    (lambda A, y: ridge_path(A, y, [1.0, -1.0]), ValueError, "lams must not be negative"),
+    (lambda A, y: loo_error(A, y, [-1.0]), ValueError, "lam must not be negative"),
+    (lambda A, y: StreamingRidge(alpha="loo").fit(A, y), ValueError, "alpha must be a number or 'gcv'"),
+    (lambda A, y: StreamingRidge(alpha=-1).fit(A, y), ValueError, "alpha must be at least 0"),
+    (lambda A, y: StreamingRidge(method="lu").fit(A, y), ValueError, "method must be 'gram' or 'qr'"),
+    (lambda A, y: StreamingRidge(dtype="half").fit(A, y), ValueError, "dtype must be None, 'float32' or"),
+    (lambda A, y: StreamingRidge().fit(A, None), ValueError, "requires y"),
+    (lambda A, y: StreamingRidge().fit(A, y[:3]), ValueError, "X has 6 rows, but y has 3"),
+    (lambda A, y: StreamingRidge().fit(A, y, -np.ones(6)), ValueError, "sample_weight must not be negative"),
+    (lambda A, y: StreamingRidge().fit(A, y, np.zeros(6)), ValueError, "sample_weight is zero for every row"),
+    (lambda A, y: StreamingRidge().fit(A, y, np.ones(5)), ValueError, "sample_weight has 5"),
+    (lambda A, y: StreamingRidge().fit(A * 1e200, y).coef_, ValueError, "sums of squares of the features overflow"),
+    (lambda A, y: StreamingRidge().fit(A, y).partial_fit(A[:, :2], y), ValueError, "expecting 3 features"),
+    (lambda A, y: StreamingRidge().fit(A, y).partial_fit(A, np.c_[y, y]), ValueError, "y has 2 outputs"),
+    (lambda A, y: StreamingRidge().fit(A, y).merge(Ridge()), TypeError, "must be a StreamingRidge"),
+    (lambda A, y: StreamingRidge().fit(A, y).merge(StreamingRidge(method="qr").fit(A, y)), ValueError,
+     "other does not fit"),
+    (lambda A, y: StreamingRidge().fit(A, y).merge(StreamingRidge().fit(A[:, :2], y)), ValueError,
+     "number of columns = 2, this one has 3"),
+    (lambda A, y: StreamingRidge().merge(StreamingRidge()), NotFittedError, "not fitted"),
+    (lambda A, y: StreamingRidge().fit(A, y).all_reduce(), RuntimeError, "no process group"),
+    (lambda A, y: RandomFeatureRidge(alpha="aic").fit(A, y), ValueError, "number or 'loo' or 'gcv', got 'aic'"),
+    (lambda A, y: RandomFeatureRidge(alphas=[-1.0]).fit(A, y), ValueError, "alphas must not be negative"),
+    (lambda A, y: RandomFeatureRidge(solver="cg").fit(A, y), ValueError, "solver must be one of"),
+    (lambda A, y: RandomFeatureRidge().partial_fit(A, y), AttributeError, "partial_fit"),
+    (lambda A, y: RandomFeatureRidge(alpha=1.0).fit(A, y).all_reduce(), RuntimeError, "partial_fit"),
+    (lambda A, y: RandomFeatureRidge(device="tpu7").fit(A, y), ValueError, "device='tpu7' is not available"),
+    (lambda A, y: RandomFeatureRidgeClassifier().fit(A, ["a"] * 6), ValueError, "at least 2 classes, got 1"),
+    (lambda A, y: RandomFeatureRidgeClassifier().fit(A, y), ValueError, "Unknown label type"),
+    (lambda A, y: RandomFeatureRidgeClassifier(alpha=1.0).partial_fit(A, [0, 1] * 3), ValueError,
+     "classes must be given"),
+    (lambda A, y: RandomFeatureRidgeClassifier(alpha=1.0).partial_fit(A, [0, 2] * 3, classes=[0, 1]), ValueError,
+     "labels that are not in classes: 2"),
+])
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call(*system(6, 3))
+
+
+def blocks(n, size):
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]
+
+
+@pytest.mark.parametrize("method, tolerance", [("gram", 1e-10), ("qr", 1e-11)])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("budget", [1, 4000, 2**23])
+def test_streaming_is_exact_whatever_the_blocks(method, tolerance, fit_intercept, budget):
+    rng = np.random.default_rng(0)
+    A, y = 1e3 + rng.normal(size=(101, 6)), rng.normal(size=(101, 2)) - 50
+    w = rng.integers(0, 3, 101)
+    centre = np.average(A, axis=0, weights=w) if fit_intercept else 0
+    shift = np.average(y, axis=0, weights=w) if fit_intercept else 0
+    root = np.sqrt(w)[:, None]
+    c = ridge((A - centre) * root, (y - shift) * root, 0.3, method="svd")
+    for size in (1, 7, 50, 101):
+        model = StreamingRidge(0.3, fit_intercept=fit_intercept, method=method)
+        with memory_budget(budget):
+            for rows in blocks(101, size):
+                if w[rows].any():
+                    model.partial_fit(A[rows], y[rows], w[rows])
+        np.testing.assert_allclose(model.coef_, c.T, rtol=1e5 * tolerance if not fit_intercept else 1e-8, atol=1e-8)
+        np.testing.assert_allclose(model.predict(A), (A - centre) @ c + shift, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["gram", "qr"])
+def test_merged_halves_are_the_whole(method):
+    A, y = system(60, 5, seed=3)
+    A += 7
+    whole = StreamingRidge(0.1, method=method).fit(A, y)
+    parts = [StreamingRidge(0.1, method=method).fit(A[rows], y[rows]) for rows in blocks(60, 23)]
+    before = parts[1].coef_
+    merged = parts[0].merge(parts[1]).merge(parts[2])
+    np.testing.assert_allclose(merged.coef_, whole.coef_, rtol=1e-10)
+    assert merged.intercept_ == pytest.approx(whole.intercept_, rel=1e-10)
+    assert merged.n_samples_seen_ == 60
+    np.testing.assert_array_equal(parts[1].coef_, before)
+    again = pickle.loads(pickle.dumps(merged)).partial_fit(A, y)
+    np.testing.assert_allclose(again.coef_, StreamingRidge(0.2 / 2, method=method).fit(
+        np.r_[A, A], np.r_[y, y]).coef_, rtol=1e-10)
+
+
+def test_streaming_against_scikit_learn_and_its_choice_of_the_penalty():
+    A, y = load_diabetes(return_X_y=True)
+    model = StreamingRidge(0.05).fit(A, y)
+    peer = Ridge(alpha=0.05).fit(A, y)
+    np.testing.assert_allclose(model.coef_, peer.coef_, rtol=1e-8)
+    model.set_params(alpha="gcv")
+    path = ridge_path(A, y, fit_intercept=True)
+    coarse = path.gcv[path.lams >= model.alpha_ / 1.01]
+    assert path.gcv.min() == pytest.approx(coarse.min())
+    assert model.alpha_ == pytest.approx(path.lams[path.gcv.argmin()], rel=1e-6)
+
+
+def test_float32_rows_are_summed_in_float64():
+    """Error of c over blocks of 100 rows: products in float32, sums in float64, against all in float64."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(20000, 5)).astype(np.float32)
+    y = (A @ np.arange(5.0)).astype(np.float32)
+    truth = StreamingRidge(1e-3, dtype="float64").fit(A, y).coef_
+    model = StreamingRidge(1e-3)
+    for rows in blocks(20000, 100):
+        model.partial_fit(A[rows], y[rows])
+    assert abs(model.coef_ - truth).max() < 2e-7 * 4
+    assert model.predict(A[:3]).dtype == np.float32
+    assert StreamingRidge(dtype="float32").fit(A.astype(float), y).predict(A[:3].astype(float)).dtype == np.float64
+
+
+def test_a_penalty_below_the_rounding_of_the_sums_is_told():
+    A = np.random.default_rng(0).normal(size=(50, 1)) * np.array([[1.0, 1.0]])
+    with pytest.warns(LinAlgWarning, match="alpha=1e-18 is so small"):
+        StreamingRidge(1e-18).fit(A, A[:, 0]).coef_
+    c = StreamingRidge(1e-18, method="qr").fit(A, A[:, 0]).coef_
+    np.testing.assert_allclose(c, [0.5, 0.5], atol=1e-6)
+    np.testing.assert_allclose(StreamingRidge(0).fit(A, A[:, 0]).coef_, [0.5, 0.5], atol=1e-6)
+
+
+ESTIMATORS = [
+    StreamingRidge(), StreamingRidge("gcv", method="qr"), RandomFeatureRidge(),
+    RandomFeatureRidge(RandomFourierFeatures("matern32", "median", 40, random_state=0), 0.1, solver="qr"),
+    RandomFeatureRidgeClassifier(RandomFourierFeatures(bandwidth="median", random_state=0)),
+    RandomFeatureRidgeClassifier(RandomFourierFeatures(bandwidth="median", random_state=0), "gcv", solver="gram")]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: re.sub(r"\s+", "", str(e))[:60])
+def test_scikit_learns_contract(estimator):
+    results = check_estimator(estimator, on_skip=None)
+    assert len(results) > 40 and {r["status"] for r in results} == {"passed"}
+
+
+SOLVERS = ["auto", "gram", "qr"]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("n", [40, 300])
+@pytest.mark.parametrize("alpha", [0.1, "loo", "gcv"])
+def test_regressor_is_ridge_on_the_features(solver, n, alpha):
+    """Held (n < N) or streamed (n > N), with and without choice of the penalty; against the functions."""
+    X, y = make_friedman1(n, noise=0.3, random_state=0)
+    features = RandomFourierFeatures(bandwidth=1.5, n_components=80, random_state=1)
+    with memory_budget(20_000):
+        model = RandomFeatureRidge(features, alpha, solver=solver).fit(X, y)
+    A = features.fit_transform(X)
+    if alpha == 0.1:
+        lam = 0.1
+    else:
+        path = ridge_path(A, y, model.alphas_, fit_intercept=True)
+        np.testing.assert_allclose(model.cv_errors_, path.loo if alpha == "loo" else path.gcv, rtol=1e-3)
+        lam = model.alphas_[model.cv_errors_.argmin()]
+        assert model.alpha_ == lam
+    reference = ridge_path(A, y, [lam], fit_intercept=True)
+    np.testing.assert_allclose(model.predict(X), A @ reference.coef[0] + reference.intercept[0], atol=1e-4)
+
+
+def test_regressor_without_noise_goes_below_what_moments_can_resolve():
+    """A smooth target and no noise: "auto" notices that the best penalty is at the rounding and turns to QR."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (500, 1))
+    y = np.exp(X[:, 0]) * np.sin(3 * X[:, 0])
+    features = RandomFourierFeatures(bandwidth=1.0, n_components=60, random_state=0)
+    t = np.linspace(-0.9, 0.9, 50)[:, None]
+    error = {solver: abs(RandomFeatureRidge(features, solver=solver).fit(X, y).predict(t)
+                         - np.exp(t[:, 0]) * np.sin(3 * t[:, 0])).max() for solver in SOLVERS}
+    assert error["auto"] == error["qr"] < error["gram"] / 10
+
+
+def test_any_feature_map():
+    X, y = make_friedman1(300, random_state=0)
+    for features in (Nystroem(n_components=30, random_state=0), StandardScaler(copy=False),
+                     FunctionTransformer(sp.csr_matrix), make_pipeline(StandardScaler(), RandomFourierFeatures(bandwidth="median")),
+                     FrozenEstimator(RandomFourierFeatures(n_components=20, random_state=0).fit(X))):
+        before = X.copy()
+        assert RandomFeatureRidge(features).fit(X, y).score(X, y) > 0.5
+        np.testing.assert_array_equal(X, before)
+
+
+def test_kinds_of_data(device):
+    X, y = make_friedman1(60, random_state=0)
+    features = RandomFourierFeatures(bandwidth=1.5, n_components=30, random_state=0)
+    model = RandomFeatureRidge(features, 0.1).fit(X, y)
+    expected = model.predict(X)
+    T = torch.from_numpy(X).to(device)
+    out = RandomFeatureRidge(features, 0.1).fit(T, torch.from_numpy(y).to(device)).predict(T)
+    assert isinstance(out, torch.Tensor) and out.device.type == device
+    np.testing.assert_allclose(out.cpu(), expected, atol=1e-8)
+    moved = RandomFeatureRidge(features, 0.1, device=device).fit(X, y).predict(X)
+    assert isinstance(moved, np.ndarray)
+    np.testing.assert_allclose(moved, expected, atol=1e-8)
+    np.testing.assert_allclose(model.predict(T).cpu(), expected, atol=1e-8)
+    single = RandomFeatureRidge(features, 0.1).fit(X.astype(np.float32), y)
+    assert single.predict(X.astype(np.float32)).dtype == np.float32
+    np.testing.assert_allclose(single.predict(X.astype(np.float32)), expected, atol=1e-3)
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(10)])
+    named = RandomFeatureRidge(features, 0.1).fit(frame, pd.Series(y))
+    np.testing.assert_allclose(named.predict(frame), expected, atol=1e-8)
+    assert list(named.feature_names_in_) == list(frame.columns)
+    sparse = RandomFeatureRidge(features, 0.1).fit(sp.csr_matrix(X), y)
+    np.testing.assert_allclose(sparse.predict(sp.csr_matrix(X)), expected, atol=1e-8)
+    grid = GridSearchCV(model, {"features__bandwidth": [0.5, 1.5], "alpha": [0.1, "loo"]}, cv=2).fit(X, y)
+    assert grid.best_score_ > 0
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), expected)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1, "loo", "gcv"])
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("data", ["constant column", "duplicates", "collinear", "y zero", "one row", "two rows",
+                                  "constant y", "huge", "tiny"])
+def test_degenerate_data(data, solver, alpha):
+    X, y = make_friedman1(50, random_state=0)
+    scale = {"huge": 1e100, "tiny": 1e-100}.get(data, 1.0)
+    X, y = {"constant column": (np.c_[X, np.ones(50)], y), "duplicates": (np.r_[X, X], np.r_[y, y]),
+            "collinear": (np.c_[X, X], y), "y zero": (X, 0 * y), "one row": (X[:1], y[:1]),
+            "two rows": (X[:2], y[:2]), "constant y": (X, 0 * y + 3)}.get(data, (X * scale, y * scale))
+    for n_components in (20, 120):  # fewer and more than rows
+        features = RandomFourierFeatures(bandwidth=2.0 * scale, n_components=n_components, random_state=0)
+        model = RandomFeatureRidge(features, alpha, solver=solver).fit(X, y)
+        out = model.predict(X)
+        assert np.isfinite(out).all() and np.isfinite(model.coef_).all()
+        if data in ("y zero", "constant y", "one row"):
+            np.testing.assert_allclose(out, y, atol=1e-6)
+
+
+def test_weights_are_repetitions_and_order_does_not_matter():
+    X, y = make_friedman1(60, noise=1.0, random_state=0)
+    w = np.random.default_rng(0).integers(0, 4, 60)
+    for alpha in ("loo", "gcv", 0.1):
+        for solver in SOLVERS:
+            make = lambda: RandomFeatureRidge(Nystroem(n_components=25, random_state=0), alpha, solver=solver)
+            weighted = make().fit(X, y, sample_weight=w)
+            repeated = make().fit(np.repeat(X, w, axis=0), np.repeat(y, w))
+            np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), atol=1e-6)
+            shuffled = np.random.default_rng(1).permutation(60)
+            other = make().fit(X[shuffled], y[shuffled], sample_weight=w[shuffled])
+            np.testing.assert_allclose(weighted.predict(X), other.predict(X), atol=1e-6)
+
+
+def test_several_outputs_are_fitted_side_by_side():
+    X, y = make_friedman1(80, noise=0.5, random_state=0)
+    Y = np.c_[y, y**2]
+    model = RandomFeatureRidge(alpha=0.2).fit(X, Y)
+    for j in range(2):
+        np.testing.assert_allclose(model.predict(X)[:, j], RandomFeatureRidge(alpha=0.2).fit(X, Y[:, j]).predict(X),
+                                   rtol=1e-9)
+    assert model.coef_.shape == (2, 500) and model.intercept_.shape == (2,)
+
+
+@pytest.mark.parametrize("alpha", ["loo", "gcv", 0.1])
+def test_classifier_with_string_labels(alpha):
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    features = RandomFourierFeatures(bandwidth="median", n_components=200, random_state=0)
+    model = RandomFeatureRidgeClassifier(features, alpha).fit(X, names)
+    assert list(model.classes_) == ["setosa", "versicolor", "virginica"]
+    assert model.decision_function(X).shape == (150, 3) and model.score(X, names) > 0.95
+    two = RandomFeatureRidgeClassifier(features, alpha).fit(X[50:], names[50:])
+    assert two.decision_function(X).shape == (150,) and two.score(X[50:], names[50:]) > 0.9
+    if alpha == 0.1:
+        A = two.features_.transform(X[50:])
+        peer = RidgeClassifier(alpha=0.1).fit(A, names[50:])
+        np.testing.assert_allclose(two.decision_function(X[50:]), peer.decision_function(A), atol=1e-8)
+
+
+@pytest.mark.parametrize("alpha", [0.1, "gcv"])
+def test_partial_fit_of_the_estimators(alpha):
+    X, y = load_digits(return_X_y=True)
+    features = FrozenEstimator(RandomFourierFeatures(bandwidth=40.0, n_components=100, random_state=0).fit(X))
+    whole = RandomFeatureRidgeClassifier(features, alpha).fit(X, y)
+    parts = RandomFeatureRidgeClassifier(features, alpha)
+    for rows in blocks(len(X), 400):
+        parts.partial_fit(X[rows], y[rows], classes=range(10))
+    np.testing.assert_allclose(parts.decision_function(X), whole.decision_function(X), atol=1e-6)
+    regressor = RandomFeatureRidge(features, alpha)
+    for rows in blocks(len(X), 400):
+        regressor.partial_fit(X[rows], y[rows])
+    np.testing.assert_allclose(regressor.predict(X), RandomFeatureRidge(features, alpha).fit(X, y).predict(X),
+                               atol=1e-6)
+    once = regressor.fit(X[:300], y[:300]).predict(X)  # forgets
+    np.testing.assert_allclose(regressor.partial_fit(X[:300], y[:300]).predict(X), once, atol=1e-6)
+
+
+def test_memory_does_not_grow_with_the_rows():
+    """Peak memory of fit in a child process, n = 20 000 against 200 000 rows of which X itself is counted off."""
+    code = textwrap.dedent("""
+        import resource, sys
+        import numpy as np
+        from rfteach.features import RandomFourierFeatures
+        from rfteach.ridge import RandomFeatureRidge
+        n = int(sys.argv[1])
+        X = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
+        y = X[:, 0].copy()
+        model = RandomFeatureRidge(RandomFourierFeatures(bandwidth=2.0, n_components=100, random_state=0), 0.1)
+        model.fit(X[:3000], y[:3000])
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        model.fit(X, y)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """)
+    extra = {n: 1024 * int(subprocess.run([sys.executable, "-c", code, str(n)], capture_output=True, text=True,
+                                          check=True).stdout) for n in (20_000, 200_000)}
+    features = 180_000 * 100 * 8  # what holding the features would take more
+    assert extra[200_000] - extra[20_000] < features / 4
+
+
+SCRIPT = textwrap.dedent("""
+    import sys, time
+    import numpy as np
+    from rfteach.features import RandomFourierFeatures
+    from rfteach.ridge import RandomFeatureRidge, StreamingRidge, process_group
+    mode, timeout, folder = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+    rng = np.random.default_rng(0)
+    A, y = 5 + rng.normal(size=(1001, 12)), rng.normal(size=(1001, 2))
+    with process_group("gloo", timeout=timeout) as (rank, size):
+        mine = slice(rank, None, size)
+        if mode == "lost":
+            model = StreamingRidge(0.5).partial_fit(A[mine], y[mine])
+            before = model.predict(A)
+            print("ready", flush=True)
+            if rank == 1:
+                time.sleep(600)
+            sys.stdin.readline()  # until the other one is dead
+            try:
+                model.all_reduce()
+            finally:
+                assert (model.predict(A) == before).all()
+        for method in ("gram", "qr"):
+            model = StreamingRidge(0.5, method=method).partial_fit(A[mine], y[mine]).all_reduce()
+            assert model.n_samples_seen_ == 1001
+            np.save(f"{folder}/{method}{rank}.npy", model.predict(A))
+        for seed in (0, rank):
+            features = RandomFourierFeatures(bandwidth=5.0, n_components=20, random_state=seed)
+            model = RandomFeatureRidge(features, 0.5).partial_fit(A[mine], y[mine])
+            try:
+                np.save(f"{folder}/features{rank}.npy", model.all_reduce().predict(A))
+            except ValueError as error:
+                print(f"process {rank}: {error}")
+        try:
+            StreamingRidge(0.5).partial_fit(A[:, : 12 - rank], y).all_reduce()
+        except ValueError as error:
+            print(f"process {rank}: {error}")
+""")
+
+
+@pytest.fixture
+def script(tmp_path):
+    file = tmp_path / "fit.py"
+    file.write_text(SCRIPT)
+    return file
+
+
+def test_two_processes_give_the_result_of_one(script):
+    """By torchrun: moments, triangular factors, a feature map; what does not fit is refused by both."""
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script,
+                           "sums", "60", script.parent], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    rng = np.random.default_rng(0)
+    A, y = 5 + rng.normal(size=(1001, 12)), rng.normal(size=(1001, 2))
+    features = RandomFourierFeatures(bandwidth=5.0, n_components=20, random_state=0)
+    one = {method: StreamingRidge(0.5, method=method).fit(A, y).predict(A) for method in ("gram", "qr")}
+    one["features"] = RandomFeatureRidge(features, 0.5).fit(A, y).predict(A)
+    for name, expected in one.items():
+        for rank in (0, 1):
+            np.testing.assert_allclose(np.load(script.parent / f"{name}{rank}.npy"), expected, rtol=0, atol=1e-10)
+    assert "process 0: process 1 has number of columns = 11, this one has 12" in done.stdout
+    assert "process 1: process 0 has number of columns = 12, this one has 11" in done.stdout
+    assert done.stdout.count("the feature maps of processes 0 and 1 differ") == 2
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_lost_process_ends_the_others_with_a_clear_error(script, how):
+    """Process 1 is killed, or is there and does not answer; process 0 must end by itself, and say why."""
+    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29500 + os.getpid() % 1000), "WORLD_SIZE": "2"}
+    start = [sys.executable, script, "lost", "60" if how == "killed" else "5", script.parent]
+    ranks = [subprocess.Popen(start, env={**env, "RANK": str(rank)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
+    try:
+        for process in ranks:
+            assert process.stdout.readline() == "ready\n"
+        if how == "killed":
+            ranks[1].send_signal(signal.SIGKILL)
+            ranks[1].wait()
+        began = time.monotonic()
+        _, errors = ranks[0].communicate("go\n", timeout=60)
+        assert ranks[0].returncode == 1
+        assert "process 0 of 2: another process was lost, or did not answer in time" in errors
+        assert time.monotonic() - began < 40
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+
+
+def test_process_group_outside_of_torchrun(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(RuntimeError, match="RANK is not set: start the program with torchrun"):
+        with process_group():
+            pass
+
+
+def test_examples_in_docstrings():
+    with np.printoptions():
+        found = doctest.testmod(rfteach.ridge, extraglobs={"np": np})
+    assert found.attempted >= 10 and found.failed == 0
