@@ -74,6 +74,13 @@ def run(name, *, quick=False, only="", repeats=None, memory=True):
     return record
 
 
+def extra(memory):
+    """Extra memory as a part of the result, or in MiB where the result is small."""
+    if memory is None:
+        return ""
+    return f"{memory['of_result']:.1%}" if memory["of_result"] < 1 else f"{memory['bytes'] / 2**20:.0f} MiB"
+
+
 def table(record):
     """The rows of a record as a Markdown table, and below it what the columns are measured against."""
     def spread(value, digits):
@@ -86,7 +93,7 @@ def table(record):
     for row in record["rows"]:
         seconds = {key: 1000 * value for key, value in row["seconds"].items()}
         error = "" if row["error"] is None else f"{row['error']:.1e}"
-        memory = "" if row["extra_memory"] is None else f"{row['extra_memory']['of_result']:.1%}"
+        memory = extra(row["extra_memory"])
         lines.append("| " + " | ".join([
             row["setting"], row["case"], spread(seconds, ".4g"), spread(row["speedup"], ".2f"),
             spread(row["of_limit"], ".2f") if "of_limit" in row else "", error, memory]) + " |")

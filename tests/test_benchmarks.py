@@ -52,10 +52,13 @@ def test_every_benchmark_runs(name, tmp_path, capsys):
         for key in {"seconds", "speedup", "of_limit"} & set(row):
             assert set(row[key]) == QUARTILES and 0 < row[key]["q1"] <= row[key]["median"] <= row[key]["q3"]
         tolerance = 1e-5 if "float32" in row["setting"] else 1e-13
+        if "subsample" in row["case"]:
+            tolerance = 0.5  # of a few hundred pairs
         assert row["error"] is None or 0 <= row["error"] < tolerance
         line = f"| {row['setting']} | {row['case']} |"
         assert printed.count(line) == 1
-    assert {"rfteach", "scikit-learn"} <= {row["case"] for row in record["rows"] if row["error"] is not None}
+    assert {row["baseline"] for row in record["rows"]} <= {row["case"] for row in record["rows"]}
+    assert any(row["error"] is not None for row in record["rows"])
     assert any(row["extra_memory"] for row in record["rows"]) or not os.path.exists("/proc/self/clear_refs")
 
 

@@ -1,0 +1,170 @@
+"""Nine regression tables: accuracy and fit time beside peers.
+
+``python benchmarks/tables.py [TABLE ...] [--methods M ...] [--splits 10] [--out FILE]`` needs the
+folder of the tables in ``RFTEACH_DATA``. Each split takes a random tenth of the rows for testing;
+inputs and target are standardised by the other nine tenths. What is measured is kept in the file as
+it comes, by table, method and split, and not measured again; `methods` is where others are added.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import GridSearchCV
+
+from harness import machine
+from rfteach.bandwidth import learn_bandwidth, median_bandwidth
+from rfteach.datasets import load_regression
+from rfteach.features import RandomFourierFeatures
+from rfteach.rbf import NystroemFeatures, RBFRegressor
+from rfteach.ridge import RandomFeatureRidge
+
+RESULTS = Path(__file__).resolve().parent / "results" / "tables.json"
+TABLES = ["yacht", "energy", "concrete", "airfoil-self-noise", "wine-quality-red", "kin8nm", "power-plant",
+          "naval-propulsion-plant", "protein-tertiary-structure"]
+
+
+def fourier(X, y, seed):
+    """2000 paired features, bandwidth a multiple of the median, multiple and penalty by leave-one-out."""
+    median = median_bandwidth(X)
+    models = [RandomFeatureRidge(RandomFourierFeatures(
+        bandwidth=factor * median, n_components=2000, form="paired", random_state=seed)).fit(X, y)
+        for factor in (0.5, 1.0, 2.0)]
+    return min(models, key=lambda model: model.cv_errors_.min())
+
+
+def fourier_learned(X, y, seed):
+    """The same with a bandwidth for each input, learned from 1000 rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the best after its 100 iterations will do
+        bandwidth = learn_bandwidth(X, y, random_state=seed).bandwidth
+    return RandomFeatureRidge(RandomFourierFeatures(
+        bandwidth=bandwidth, n_components=2000, form="paired", random_state=seed)).fit(X, y)
+
+
+def rbf_network(X, y, seed):
+    """1000 centres from the data, median bandwidth, penalty by leave-one-out."""
+    return RBFRegressor(n_centers=1000, random_state=seed).fit(X, y)
+
+
+def nystroem(X, y, seed):
+    """1000 landmarks, median bandwidth, penalty by leave-one-out."""
+    return RandomFeatureRidge(NystroemFeatures(n_components=1000, random_state=seed)).fit(X, y)
+
+
+def linear(X, y, seed):
+    """scikit-learn's RidgeCV, penalty by leave-one-out."""
+    return RidgeCV(np.logspace(-6, 6, 25)).fit(X, y)
+
+
+def kernel_ridge(X, y, seed):
+    """scikit-learn's KernelRidge on at most 10 000 rows, width and penalty by 3 folds on 1500 of them."""
+    rows = np.random.default_rng(seed).permutation(len(X))[:10_000]
+    median = median_bandwidth(X)
+    grid = {"gamma": [0.5 / (f * median) ** 2 for f in (0.25, 0.5, 1, 2)], "alpha": np.logspace(-6, 0, 7)}
+    search = GridSearchCV(KernelRidge(kernel="rbf"), grid, cv=3, refit=False, scoring="neg_mean_squared_error")
+    best = search.fit(X[rows[:1500]], y[rows[:1500]]).best_params_
+    return KernelRidge(kernel="rbf", **best).fit(X[rows], y[rows])
+
+
+def gaussian_process(X, y, seed):
+    """scikit-learn's GaussianProcessRegressor with a width for each input; up to 1000 rows."""
+    if len(X) > 1000:
+        return None
+    kernel = ConstantKernel() * RBF(np.ones(X.shape[1]), (1e-2, 1e3)) + WhiteKernel(0.1, (1e-8, 10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # widths of inputs without effect end at their bound
+        return GaussianProcessRegressor(kernel, random_state=seed).fit(X, y)
+
+
+def boosting(X, y, seed):
+    """scikit-learn's HistGradientBoostingRegressor, up to 2000 trees, stopped by a tenth of the rows."""
+    return HistGradientBoostingRegressor(
+        learning_rate=0.05, max_iter=2000, early_stopping=True, n_iter_no_change=20, random_state=seed).fit(X, y)
+
+
+METHODS = {"RandomFeatureRidge": fourier, "RandomFeatureRidge, learned bandwidths": fourier_learned,
+           "RBFRegressor": rbf_network, "NystroemFeatures + ridge": nystroem, "linear ridge": linear,
+           "KernelRidge": kernel_ridge, "GP-ARD": gaussian_process, "HistGradientBoosting": boosting}
+
+
+def split(X, y, seed):
+    """Training and test part, standardised by the training part."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    test, train = np.split(order, [len(y) // 10])
+    spread = X[train].std(0)
+    X = (X - X[train].mean(0)) / np.where(spread > 0, spread, 1)
+    y = (y - y[train].mean()) / y[train].std()
+    return X[train], y[train], X[test], y[test]
+
+
+def measure(method, X, y, X_test, y_test, seed):
+    """Root mean squared error in standard deviations of the target, and seconds to fit; None if not feasible."""
+    start = time.perf_counter()
+    model = METHODS[method](X, y, seed)
+    seconds = time.perf_counter() - start
+    if model is None:
+        return None
+    error = np.sqrt(np.mean((model.predict(X_test) - y_test) ** 2))
+    return {"rmse": float(f"{error:.4g}"), "seconds": float(f"{seconds:.3g}")}
+
+
+def summary(record):
+    """Mean, standard error, and median seconds by table and method, as rows of a Markdown table."""
+    lines = ["| table | " + " | ".join(METHODS) + " |", "|---|" + "--:|" * len(METHODS)]
+    for table in record["tables"]:
+        cells = []
+        for method in METHODS:
+            runs = [run for run in record["tables"][table].get(method, {}).values() if run]
+            if not runs:
+                cells.append("–")
+                continue
+            errors = np.array([run["rmse"] for run in runs])
+            spread = errors.std(ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.nan
+            cells.append(f"{errors.mean():.3f} ± {spread:.3f} ({np.median([r['seconds'] for r in runs]):.2g} s)")
+        lines.append(f"| {table} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description="Accuracy and fit time on nine regression tables.")
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all if none is named: {', '.join(TABLES)}")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD", choices=list(METHODS),
+                        help=f"all if none is named: {', '.join(METHODS)}")
+    parser.add_argument("--splits", type=int, default=10, metavar="N", help="random splits (10)")
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="benchmarks/results/tables.json")
+    args = parser.parse_args(argv)
+    for table in args.tables:
+        if table not in TABLES:
+            parser.error(f"unknown table {table!r}; there are {', '.join(TABLES)}")
+    record = {"command": "python benchmarks/tables.py", "date": "", "machine": {}, "methods": {}, "tables": {}}
+    if args.out.exists():
+        record = json.loads(args.out.read_text(encoding="utf-8"))
+    record.update(date=date.today().isoformat(), machine=machine(),
+                  methods={method: make.__doc__.splitlines()[0] for method, make in METHODS.items()})
+    for seed in range(args.splits):
+        for table in args.tables or TABLES:
+            X, y = load_regression(table, return_X_y=True, download=False)
+            data, kept = split(X, y, seed), record["tables"].setdefault(table, {})
+            for method in args.methods:
+                if str(seed) not in kept.setdefault(method, {}):
+                    kept[method][str(seed)] = measure(method, *data, seed)
+                    print(table, method, seed, kept[method][str(seed)], flush=True)
+            record["tables"] = {name: record["tables"][name] for name in TABLES if name in record["tables"]}
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print("\n" + summary(record))
+
+
+if __name__ == "__main__":
+    main()
