@@ -9,7 +9,7 @@ from rfteach.features import RandomFourierFeatures
 from rfteach.ridge import StreamingRidge
 
 TITLE = "Ridge regression in one pass over the rows, random features included, NumPy in and out"
-BLOCK = 4096  # rows that a caller hands over at once
+BLOCK = 4096  # rows in one update of the limit
 
 
 def settings(quick=False):
@@ -25,7 +25,8 @@ def contest(n, d, N, dtype):
     y = X[:, 0] + rng.standard_normal(n).astype(dtype)
     features = RandomFourierFeatures("gaussian", np.sqrt(d), n_components=N, random_state=0).fit(X)
     peer = RBFSampler(gamma=0.5 / d, n_components=N, random_state=0).fit(X)
-    blocks = [slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
+    height = 2**24 // (N * X.itemsize)  # rows that a caller hands over at once: 16 MiB of features
+    blocks = [slice(start, min(start + height, n)) for start in range(0, n, height)]
 
     def ours():
         model = StreamingRidge(alpha=1.0)
@@ -46,8 +47,8 @@ def contest(n, d, N, dtype):
     G = np.zeros((N, N), dtype, order="F")
 
     def limit():
-        for rows in blocks:
-            syrk(1.0, A[:, : rows.stop - rows.start], beta=1.0, c=G, overwrite_c=1)
+        for start in range(0, n, BLOCK):
+            syrk(1.0, A[:, : min(BLOCK, n - start)], beta=1.0, c=G, overwrite_c=1)
         return G
 
     def error(c):

@@ -40,6 +40,8 @@ class Contest:
         (m, k, n) of the matrix product inside, for `limits`.
     errors : dict of str to callable
         For a case, what takes its result and returns its largest error against float64.
+    memory : bool
+        Whether extra memory says anything; it does not where other processes do the work.
     """
 
     cases: dict[str, Callable]
@@ -48,6 +50,7 @@ class Contest:
     limit_is: str = ""
     gemm: tuple[int, int, int] = (1000, 1000, 1000)
     errors: dict[str, Callable] = field(default_factory=dict)
+    memory: bool = True
 
 
 def warm(shape, dtype):
@@ -95,7 +98,8 @@ def compare(cases, *, repeats=15, baseline=None, limit=(), patience=4, settle=0.
     settle : float, default 0.06
         Before each run the case runs uncounted for this many seconds, once at least unless it is 0:
         the threads of NumPy's and of torch's BLAS keep spinning for some 30 ms after their work and
-        would slow the next case, and cores that were left idle start slowly.
+        would slow the next case, and cores that were left idle start slowly. A case that takes 20
+        times as long hardly notices, and runs uncounted before the first round only.
     seed : int
         For the order.
 
@@ -108,11 +112,12 @@ def compare(cases, *, repeats=15, baseline=None, limit=(), patience=4, settle=0.
     """
     rng = np.random.default_rng(seed)
     rounds = []  # (what others took, seconds by case)
+    seconds = dict.fromkeys(cases, 0.0)
     while len(rounds) < patience * repeats and sum(noise <= 0.05 for noise, _ in rounds) < repeats:
-        seconds, start, others = {}, time.perf_counter(), cpu_of_others()
+        last, seconds, start, others = seconds, {}, time.perf_counter(), cpu_of_others()
         for name in rng.permutation(list(cases)):
             settled = time.perf_counter() + settle
-            while time.perf_counter() < settled:
+            while last[name] < 20 * settle and time.perf_counter() < settled:
                 cases[name]()
             begin = time.perf_counter()
             result = cases[name]()

@@ -20,7 +20,7 @@ def label(setting):
     return " ".join(value if isinstance(value, str) else f"{key}={value}" for key, value in setting.items())
 
 
-def run(name, *, quick=False, only="", repeats=None, memory=True):
+def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, memory=True):
     """Run one benchmark.
 
     Parameters
@@ -33,6 +33,8 @@ def run(name, *, quick=False, only="", repeats=None, memory=True):
         Run the settings whose label contains this.
     repeats : int or None
         Rounds; None means 15, or 3 when quick.
+    patience, settle
+        As in `harness.compare`; 1 and 0 when quick.
     memory : bool
         Measure memory, too; when quick, that of one case of the first setting.
 
@@ -47,7 +49,7 @@ def run(name, *, quick=False, only="", repeats=None, memory=True):
     module = f"bench_{name}"
     bench = importlib.import_module(module)
     repeats = repeats or (3 if quick else 15)
-    options = {"patience": 1, "settle": 0} if quick else {}
+    options = {"patience": 1, "settle": 0} if quick else {"patience": patience, "settle": settle}
     command = f"python benchmarks/run.py {name}" + " --quick" * quick
     record = {"name": name, "title": bench.TITLE, "command": command,
               "date": date.today().isoformat(), "machine": machine(), "limits": {}, "rows": []}
@@ -62,7 +64,7 @@ def run(name, *, quick=False, only="", repeats=None, memory=True):
         errors = {case: float(f"{error(contest.cases[case]()):.2g}") for case, error in contest.errors.items()}
         rows = compare(contest.cases, repeats=repeats, baseline=contest.baseline, limit=contest.limit,
                        **options)
-        measured = [case for case in contest.cases if memory and case not in contest.limit]
+        measured = [case for case in contest.cases if memory and contest.memory and case not in contest.limit]
         if quick:
             measured, memory = [case for case in measured if case != contest.baseline], False
         for case, row in rows.items():
@@ -118,6 +120,10 @@ def main(argv=None):
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all if none is named: {', '.join(NAMES)}")
     parser.add_argument("--only", default="", metavar="TEXT", help="only settings whose label contains TEXT")
     parser.add_argument("--repeats", type=int, metavar="N", help="rounds (15)")
+    parser.add_argument("--patience", type=int, default=4, metavar="N",
+                        help="at most N times as many rounds, until enough were undisturbed (4)")
+    parser.add_argument("--settle", type=float, default=0.06, metavar="S",
+                        help="seconds for which a case runs uncounted before each run; 0 for cases of minutes (0.06)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes; results go to _build/bench")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="for the result files (benchmarks/results)")
     args = parser.parse_args(argv)
@@ -126,7 +132,8 @@ def main(argv=None):
             parser.error(f"unknown benchmark {name!r}; there are {', '.join(NAMES)}")
     out = args.out or (HERE.parent / "_build" / "bench" if args.quick else HERE / "results")
     for name in args.names or NAMES:
-        record = run(name, quick=args.quick, only=args.only, repeats=args.repeats)
+        record = run(name, quick=args.quick, only=args.only, repeats=args.repeats, patience=args.patience,
+                     settle=args.settle)
         if not record["rows"]:
             print(f"{name}: no setting contains {args.only!r}")
             continue

@@ -77,16 +77,12 @@ def _check_system(A, y):
     A, y = A.to(like.compute_dtype), y.to(like.compute_dtype)
     return A, y[:, None] if one_column else y, like, one_column
 
-# %% ../nbs/03_ridge.ipynb #cc2bdd58
+# %% ../nbs/03_ridge.ipynb #c773fc82
 def _add_gram(G, B, panel=256):
-    """Add BᵀB to the lower triangle of G, in the dtype of B, summed up in the dtype of G."""
+    """Add BᵀB to the lower triangle of G."""
     for start in range(0, B.shape[1], panel):
         cols = slice(start, min(start + panel, B.shape[1]))
-        left, right, strip = B[:, cols].T, B[:, : cols.stop], G[cols, : cols.stop]
-        if G.dtype == B.dtype:
-            strip.addmm_(left, right)
-        else:
-            strip.add_(left @ right)
+        G[cols, : cols.stop].addmm_(B[:, cols].T, B[:, : cols.stop])
 
 
 def _symmetric(G):
@@ -102,7 +98,7 @@ def _gram(B):
     _add_gram(G, B)
     return _symmetric(G)
 
-# %% ../nbs/03_ridge.ipynb #5aaca1e1
+# %% ../nbs/03_ridge.ipynb #e397f9e8
 def _solve_cholesky(A, y, lam, refine):
     """(3.2) or (3.3), whichever system is smaller, then steps of (3.8) while they help.
 
@@ -135,7 +131,7 @@ def _solve_cholesky(A, y, lam, refine):
 
 
 def _solve_qr(A, y, lam):
-    """The triangular factor of the augmented matrix, (3.6) or (3.7)."""
+    """Coefficients by a triangular factor of (3.6), or of (3.7) where N > n."""
     n, N = A.shape
     root = math.sqrt(lam)
     if N <= n:
@@ -206,7 +202,7 @@ def _solve(A, y, lam, solver):
         )
     return c
 
-# %% ../nbs/03_ridge.ipynb #7502efd4
+# %% ../nbs/03_ridge.ipynb #5ef380f4
 def ridge(A, y, lam, *, method="auto"):
     """The coefficients c that minimise ``‖A c - y‖² + lam ‖c‖²``, equation (3.1).
 
@@ -221,15 +217,16 @@ def ridge(A, y, lam, *, method="auto"):
         Zero gives the least-squares solution of smallest norm.
     method : {"auto", "cholesky", "qr", "svd"}, default "auto"
         "cholesky": normal equations, primal (3.2) or dual (3.3), whichever are smaller; fast, with an
-        error that grows with the square of the condition number. "qr": the augmented system (3.6),
-        whose error grows with the condition number. "svd": equation (3.4), which is also right where
-        A has no full rank. "auto": normal equations with refinement (3.8), and where the steps of
+        error that grows with the square of the condition number. "qr": the augmented system (3.6), or
+        (3.7) where N > n, with an error that grows with the condition number, and with its square only
+        where the residual is large. "svd": equation (3.4), which is also right where A has no full
+        rank. "auto": normal equations with refinement (3.8), and where the steps of
         the refinement do not contract, "qr", or "svd" for lam = 0.
 
     Returns
     -------
     c : array of shape (N,) or (N, k)
-        A tensor on its device if A is a tensor, else a NumPy array; float64 if A or y is. Where A or y
+        A tensor on its device if A or y is a tensor, else a NumPy array; float64 if A or y is. Where A or y
         is a tensor, differentiable with respect to it.
 
     Raises
@@ -242,12 +239,12 @@ def ridge(A, y, lam, *, method="auto"):
     Notes
     -----
     With m the smaller and M the larger of n and N: "cholesky" takes Mm² + m³/3 FLOPs and "auto" 4Mm
-    more for each step, "qr" about 2(M + m)m², "svd" about 6Mm² + 20m³. Memory beside A: m² numbers for
+    more for each step, "qr" about 2(M + m)m², twice that where N > n, "svd" about 6Mm² + 20m³. Memory beside A: m² numbers for
     "cholesky", two to three copies of A for the others.
 
     References
     ----------
-    Hoerl and Kennard (1970); Björck (1996), sections 2.6 and 6.6.
+    Hoerl and Kennard (1970); Björck (1996), chapter 2 and section 6.6.
 
     Examples
     --------
@@ -294,6 +291,14 @@ def pinv_solve(A, y, rcond=None):
     TypeError
         If rcond is not a number.
 
+    Notes
+    -----
+    About 6Mm² + 20m³ FLOPs, with m the smaller and M the larger of n and N.
+
+    References
+    ----------
+    Björck (1996), section 1.2.
+
     Examples
     --------
     >>> pinv_solve([[1.0, 1.0]], [2.0])
@@ -305,7 +310,7 @@ def pinv_solve(A, y, rcond=None):
     c = _solve(A, y, 0.0, lambda A, y, lam: _solve_svd(A, y, lam, rcond))
     return like.restore(c[:, 0] if one_column else c)
 
-# %% ../nbs/03_ridge.ipynb #1c64ee35
+# %% ../nbs/03_ridge.ipynb #59a14044
 @dataclass(frozen=True)
 class _Spectrum:
     """A weighted, centred system in the basis of its singular vectors.
@@ -329,7 +334,7 @@ class _Spectrum:
         return float(self.s.max()) ** 2 if len(self.s) else 1.0
 
     def grid(self, floor):
-        """Penalties from ``floor`` to 1000 times the largest squared singular value, two per decade."""
+        """Penalties from 1000 times the largest squared singular value down to ``floor`` times it."""
         steps = math.ceil(2 * (3 - math.log10(floor)))
         return self.top * torch.logspace(3, 3 - steps / 2, steps + 1).double()
 
@@ -349,7 +354,7 @@ class _Spectrum:
         return (1 - phi * omega).sum(0) + self.fit_intercept
 
     def gcv(self, lams):
-        """Generalised cross-validation (L,), mean over the outputs, by (3.15)."""
+        """Generalised cross-validation (L,), mean over the outputs, by (3.14)."""
         phi, omega = self.shrinkage(lams)
         free = self.weight - self.fit_intercept - len(self.s)
         if free < 0.5:  # A y = A c has a solution: the factor φ² cancels
@@ -423,7 +428,7 @@ def _factorise(A, y, means, w, fit_intercept, orthogonal):
     y2 = (y.square().sum(0) - z.square().sum(0)).clamp(min=0)
     return _Spectrum(s, V, z, y2, means, float(w.sum()), fit_intercept), U
 
-# %% ../nbs/03_ridge.ipynb #b2234cf0
+# %% ../nbs/03_ridge.ipynb #65166676
 @dataclass(frozen=True)
 class RidgePath:
     """Ridge regression for many penalties, see `ridge_path`.
@@ -441,7 +446,7 @@ class RidgePath:
     loo : array of shape (L,)
         Mean squared leave-one-out error over rows and outputs, equation (3.13).
     gcv : array of shape (L,)
-        Generalised cross-validation, equation (3.15), mean over outputs.
+        Generalised cross-validation, equation (3.14), mean over outputs.
     best : int
         Position of the smallest leave-one-out error.
     """
@@ -546,6 +551,14 @@ def loo_error(A, y, lam, *, fit_intercept=False):
     ValueError, TypeError
         As `ridge_path`.
 
+    Notes
+    -----
+    About 6Mm² + 20m³ FLOPs, with m the smaller and M the larger of n and N, for all penalties together.
+
+    References
+    ----------
+    Allen (1974).
+
     Examples
     --------
     >>> loo_error([[1.0], [1.0], [1.0]], [1.0, 2.0, 3.0], lam=0.0)
@@ -600,39 +613,78 @@ def _check_weights(sample_weight, X):
         raise ValueError("sample_weight is zero for every row; expected one above zero")
     return w.double().to(X.device if isinstance(X, torch.Tensor) else "cpu")
 
-# %% ../nbs/03_ridge.ipynb #da7577c3
+# %% ../nbs/03_ridge.ipynb #4ff3cd28
 class _Moments:
-    """Weight, mean and centred second moments of rows [a, y], merged by (3.17) and (3.18)."""
+    """Weight, mean and centred second moments of rows [a, y], merged by (3.15) and (3.16).
+
+    Rows come in batches of some thousand. A batch is summed up around the mean of its first rows, so
+    that a matrix of the size of G is read and written for the centring once in a batch only; products
+    of float32 rows are summed up in float32 within a batch, and in float64 over batches.
+    """
+
+    batch = 8192
 
     def __init__(self, D, fit_intercept, device):
         self.fit_intercept, self.weight, self.eps = fit_intercept, 0.0, 0.0
         self.solved = None
         self.mean = torch.zeros(D, dtype=torch.float64, device=device)
         self.G = torch.zeros(D, D, dtype=torch.float64, device=device)  # lower triangle
+        self.single = None  # the same for float32 rows of the batch
+        self._start_batch()
+
+    def _start_batch(self):
+        self.rows, self.batch_weight = 0, 0.0
+        self.origin, self.total = (
+            torch.zeros_like(self.mean),
+            torch.zeros_like(self.mean),
+        )
 
     def add(self, B, w):
         """Take in the rows of B, which are overwritten, with weights w (or None)."""
         self.eps = max(self.eps, torch.finfo(B.dtype).eps)
-        weight, mean = float(len(B)), torch.zeros_like(self.mean)
-        if w is not None:
-            weight, w = float(w.sum()), w.to(B)
-            if weight == 0:
-                return
+        v = torch.ones(len(B), dtype=B.dtype, device=B.device) if w is None else w.to(B)
+        weight = float(len(B) if w is None else w.sum())
+        if weight == 0:
+            return
         if self.fit_intercept:
-            mean = B.mean(0, dtype=self.mean.dtype) if w is None else w @ B / weight
-            B -= mean.to(B)
+            if self.rows == 0:
+                self.origin = (v @ B / weight).double()
+            B -= self.origin.to(B)
+            self.total += v @ B
         if w is not None:
-            B *= w.sqrt()[:, None]
-        _add_gram(self.G, B)
-        self._shift(weight, mean.to(self.mean))
+            B *= v.sqrt()[:, None]
+        if B.dtype == self.G.dtype:
+            _add_gram(self.G, B)
+        else:
+            if self.single is None:
+                self.single = torch.zeros_like(self.G, dtype=B.dtype)
+            _add_gram(self.single, B)
+        self.rows, self.solved = self.rows + len(B), None
+        self.batch_weight += weight
+        if self.rows >= self.batch:
+            self.flush()
+
+    def flush(self):
+        """Merge the batch."""
+        if self.batch_weight:
+            if self.single is not None:
+                self.G += self.single
+                self.single.zero_()
+            delta = self.total / self.batch_weight
+            self.G.addr_(delta, delta, alpha=-self.batch_weight)
+            self._shift(self.batch_weight, self.origin + delta)
+        self._start_batch()
 
     def _shift(self, weight, mean):
         total, delta = self.weight + weight, mean - self.mean
-        self.G.addr_(delta, delta, alpha=self.weight * weight / total)
-        self.mean += delta * (weight / total)
+        if self.fit_intercept:
+            self.G.addr_(delta, delta, alpha=self.weight * weight / total)
+            self.mean += delta * (weight / total)
         self.weight, self.solved = total, None
 
     def merge(self, other):
+        self.flush()
+        other.flush()
         if other.weight:
             self.G += other.G.to(self.G)
             self.eps = max(self.eps, other.eps)
@@ -640,6 +692,7 @@ class _Moments:
 
     def reduce(self, gather, add_up):
         """The sums of all processes, from a function that gathers and one that adds up."""
+        self.flush()
         weights = torch.stack(gather(self.mean.new_tensor([self.weight])))
         means, total = torch.stack(gather(self.mean)), float(weights.sum())
         out = _Moments(len(self.mean), self.fit_intercept, self.mean.device)
@@ -656,6 +709,7 @@ class _Moments:
 
     def spectrum(self, N):
         """What `_Spectrum` holds, from the eigenvectors of the first N columns' moments."""
+        self.flush()
         G = _symmetric(self.G)
         _check_sums(G)
         e, V = torch.linalg.eigh(G[:N, :N])
@@ -667,6 +721,7 @@ class _Moments:
 
     def solve(self, N, lam):
         """Coefficients (N, k), the means, and an estimate of the relative rounding error."""
+        self.flush()
         G = _symmetric(self.G)
         _check_sums(G)
         M, right = G[:N, :N].clone(), G[:N, N:]
@@ -680,7 +735,7 @@ class _Moments:
 
 
 class _Triangle:
-    """The triangular factor R of rows [1, a, y], by (3.19)."""
+    """The triangular factor R of rows [1, a, y], by (3.17)."""
 
     def __init__(self, D, fit_intercept, device):
         self.fit_intercept, self.weight, self.solved = fit_intercept, 0.0, None
@@ -748,9 +803,9 @@ class _Triangle:
 
 
 def _stream(sums, A, y, w, dtype):
-    """Feed rows of A and y to sums, by blocks that fit the memory budget."""
+    """Feed rows of A and y to sums, by blocks of twice the memory budget: products like them tall."""
     D = A.shape[1] + y.shape[1]
-    for rows in row_blocks(len(A), D * dtype.itemsize, A.device):
+    for rows in row_blocks(len(A), D * dtype.itemsize // 2, A.device):
         block = torch.cat([A[rows].to(dtype), y[rows].to(dtype)], 1)
         sums.add(block, None if w is None else w[rows])
 
@@ -794,22 +849,22 @@ def _solve_sums(sums, N, alpha):
             )
     return c, means[N:] - means[:N] @ c, alpha
 
-# %% ../nbs/03_ridge.ipynb #95c14ba0
+# %% ../nbs/03_ridge.ipynb #0d6d05c5
 class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """Ridge regression from sums over blocks of rows, in one pass, mergeable: (3.17) to (3.19).
+    """Ridge regression from sums over blocks of rows, in one pass, mergeable: (3.15) to (3.17).
 
     Parameters
     ----------
     alpha : float or "gcv", default 1.0
         Penalty λ ≥ 0 on the squared coefficients; "gcv" chooses it by generalised cross-validation,
-        (3.15), which the sums suffice for. It can be changed between calls of ``predict``: the sums do
+        (3.14), which the sums suffice for. It can be changed between calls of ``predict``: the sums do
         not depend on it.
     fit_intercept : bool, default True
         Add a constant that is not penalised.
     method : {"gram", "qr"}, default "gram"
         What is kept. "gram": second moments of centred rows; nN² FLOPs. "qr": the triangular factor of
         all rows, which keeps the digits that "gram" loses where the condition number of the features
-        is beyond 1e5 or so; 4 to 8 times slower.
+        is beyond 1e5 or so; several times slower.
     dtype : {None, "float32", "float64"}, default None
         Arithmetic of the products of "gram"; None stands for that of the rows. They are summed up in
         float64 in any case, as all of "qr" is.
@@ -831,7 +886,7 @@ class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     Notes
     -----
-    Memory: N² numbers, and one block. Results do not depend on the size or the order of the blocks but
+    Memory: N² numbers for "gram", up to 5N² for "qr", and one block. Results do not depend on the size or the order of the blocks but
     for rounding.
 
     References
@@ -869,6 +924,11 @@ class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Returns
         -------
         self
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `partial_fit`.
         """
         return self._take(A, y, sample_weight, first=True)
 
@@ -1389,7 +1449,7 @@ class _FeatureRidge(BaseEstimator):
         )
         return tags
 
-# %% ../nbs/03_ridge.ipynb #2c6f865b
+# %% ../nbs/03_ridge.ipynb #cc2dc73a
 class RandomFeatureRidge(MultiOutputMixin, RegressorMixin, _FeatureRidge):
     """Ridge regression on the features of any feature map, rows streamed in blocks.
 
@@ -1400,7 +1460,7 @@ class RandomFeatureRidge(MultiOutputMixin, RegressorMixin, _FeatureRidge):
         fitted. None stands for 500 paired random Fourier features with the median bandwidth.
     alpha : {"loo", "gcv"} or float, default "loo"
         Penalty λ ≥ 0 on the squared coefficients. "loo" chooses it by the leave-one-out error, (3.13),
-        which takes a second pass over the rows; "gcv" by (3.15), without one.
+        which takes a second pass over the rows; "gcv" by (3.14), without one.
     alphas : array-like of shape (L,) or None, default None
         Penalties to choose from; None stands for two per decade over all that rounding leaves
         meaningful.
@@ -1436,13 +1496,13 @@ class RandomFeatureRidge(MultiOutputMixin, RegressorMixin, _FeatureRidge):
     Notes
     -----
     With n > N rows: nN² FLOPs for the moments, N³/3 for a given penalty, or about 10N³ + 2nN² for
-    "loo"; memory N² numbers and a block of rows, whatever n is. With n ≤ N rows the n × N features are
-    held, at n²N FLOPs. The feature map is fitted to the distinct rows of positive weight, so that a
+    "loo"; memory N² numbers and a block of rows, whatever n is, and a copy of X while the feature map is
+    fitted. With n ≤ N rows the n × N features are held, at n²N FLOPs. The feature map is fitted to the distinct rows of positive weight, so that a
     weight of two means the same as the row twice.
 
     References
     ----------
-    Rahimi and Recht (2008); Golub, Heath and Wahba (1979); Rudi and Rosasco (2017).
+    Golub, Heath and Wahba (1979); Rudi and Rosasco (2017).
 
     Examples
     --------
@@ -1484,8 +1544,12 @@ class RandomFeatureRidge(MultiOutputMixin, RegressorMixin, _FeatureRidge):
     def partial_fit(self, X, y, sample_weight=None):
         """Take in a block of rows; the first one, also the first after ``fit``, starts afresh.
 
-        Offered where ``alpha`` is a number or "gcv". The first block fits the feature map. Parameters
-        as in ``fit``.
+        Offered where ``alpha`` is a number or "gcv". The first block fits the feature map.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in ``fit``.
 
         Returns
         -------
@@ -1535,7 +1599,7 @@ class RandomFeatureRidge(MultiOutputMixin, RegressorMixin, _FeatureRidge):
         out, like = self._predict(X)
         return like.restore(out[:, 0] if self._one_column else out)
 
-# %% ../nbs/03_ridge.ipynb #53677674
+# %% ../nbs/03_ridge.ipynb #8fb8169f
 class RandomFeatureRidgeClassifier(ClassifierMixin, _FeatureRidge):
     """Classification by ridge regression on features: targets ±1, the class of the largest value.
 
@@ -1663,6 +1727,11 @@ class RandomFeatureRidgeClassifier(ClassifierMixin, _FeatureRidge):
         Returns
         -------
         array of shape (n,) for two classes, else (n, k)
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `RandomFeatureRidge.predict`.
         """
         out, like = self._predict(X)
         return like.restore(out[:, 0] if len(self.classes_) == 2 else out)
@@ -1678,6 +1747,11 @@ class RandomFeatureRidgeClassifier(ClassifierMixin, _FeatureRidge):
         -------
         numpy.ndarray of shape (n,)
             Labels, of the dtype of ``classes_``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `RandomFeatureRidge.predict`.
         """
         out, _ = self._predict(X)
         best = out[:, 0] > 0 if len(self.classes_) == 2 else out.argmax(1)
