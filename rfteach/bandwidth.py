@@ -24,7 +24,7 @@ from .arrays import as_tensor, block_bytes, random_generator, row_blocks
 from .features import sample_frequencies
 from .kernels import as_kernel
 
-# %% ../nbs/04_bandwidth.ipynb #1c9c1a7b
+# %% ../nbs/04_bandwidth.ipynb #ad655fdb
 class _Points:
     """Rows of a dense matrix: all their squared distances by strips, or those of some pairs."""
 
@@ -51,7 +51,7 @@ class _Points:
         """Bound (4.6) for the error of a squared distance from `products`; zero for whole numbers."""
         if self.whole and dtype == torch.float64:
             return 0.0
-        return 2 * (self.X.shape[1] + 8) * torch.finfo(dtype).eps * self.largest
+        return 3 * (self.X.shape[1] + 8) * torch.finfo(dtype).eps * self.largest
 
     def products(self, dtype):
         """Strips of squared distances of the upper triangle by equation (4.5): (i, j, strip)."""
@@ -130,7 +130,7 @@ class _SparsePoints:
 
     def tolerance(self, dtype):
         entries = int(np.diff(self.X.indptr).max())
-        return 2 * (entries + 8) * torch.finfo(dtype).eps * self.largest
+        return 3 * (entries + 8) * torch.finfo(dtype).eps * self.largest
 
     def _fill(self, a, b, out):
         product = torch.from_numpy((self.X[a] @ self.X[b].T).toarray())
@@ -344,7 +344,7 @@ def _draw_different(label, sizes, m, rng):
     place += np.where(place >= start[group], sizes[group], 0)
     return torch.from_numpy(i), torch.from_numpy(order[np.minimum(place, n - 1)])
 
-# %% ../nbs/04_bandwidth.ipynb #d295a051
+# %% ../nbs/04_bandwidth.ipynb #f1676ece
 @dataclass(frozen=True)
 class MedianBandwidth:
     """The median distance, and an interval for it.
@@ -414,10 +414,10 @@ def median_bandwidth(
     Notes
     -----
     "exact" takes n²d FLOPs for each pass over the pairs, of which it needs one up to about 30 000
-    rows and two beyond, and holds a copy of X, some strips of 8 MiB and at most 4 million distances
-    with their places. Data whose products lose all digits, because of outliers a million times
-    farther out than the rest or of very many equal distances, takes another pass by direct
-    differences, which takes several times as long. "subsample" takes 3d FLOPs a pair.
+    rows and two beyond, and holds a copy of X, some strips of the memory budget (8 MiB on a CPU) and
+    at most 4 million distances with their places. Data whose products lose all digits, because of
+    outliers a million times farther out than the rest or of very many equal distances, takes another
+    pass by direct differences, which takes several times as long. "subsample" takes 3d FLOPs a pair.
 
     References
     ----------
@@ -521,7 +521,7 @@ def _log_loo(theta, U, Y, W):
     A = torch.cat([angle.cos(), angle.sin()], 1) / math.sqrt(len(W))
     return torch.log(_loo_residuals(A, Y, theta[0].exp()).square().mean() + 1e-20)
 
-# %% ../nbs/04_bandwidth.ipynb #fa6053e2
+# %% ../nbs/04_bandwidth.ipynb #bc62c71f
 @dataclass(frozen=True)
 class LearnedBandwidth:
     """Bandwidths that minimise the leave-one-out error.
@@ -610,8 +610,8 @@ def learn_bandwidth(
 
     Notes
     -----
-    For m rows and s = min(m, N) each of the iterations takes about 6 m N (s + d) FLOPs, and memory for
-    some ten arrays of m×N numbers, in float64.
+    y is centred once, with all points. For m rows and s = min(m, N) each of the iterations takes
+    about 6 m N (s + d) FLOPs, and memory for some ten arrays of m×N numbers, in float64.
 
     References
     ----------

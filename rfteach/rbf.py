@@ -43,15 +43,15 @@ def _distinct_rows(X, rng, weight=None):
     kept = np.arange(len(X)) if weight is None else np.flatnonzero(weight > 0)
     return kept[np.unique(h[kept], return_index=True)[1]]
 
-# %% ../nbs/05_rbf.ipynb #20418508
+# %% ../nbs/05_rbf.ipynb #23c824bb
 def _rpcholesky(kernel, X, m, rng):
     """At most m pivots by equation (5.8), and the factor F of shape (n, len(pivots))."""
     n, tolerance = len(X), 100 * torch.finfo(X.dtype).eps
-    d = torch.ones(n, dtype=X.dtype, device=X.device)
+    delta = torch.ones(n, dtype=X.dtype, device=X.device)
     F = empty((m, n), X.dtype, X.device)  # transposed: each column of F contiguous
     pivots = []
-    while len(pivots) < m and d.max() > tolerance:
-        total = d.cumsum(0, dtype=torch.float64)
+    while len(pivots) < m and delta.max() > tolerance:
+        total = delta.cumsum(0, dtype=torch.float64)
         p = int(torch.searchsorted(total, rng.random() * total[-1], right=True))
         p, j = min(p, n - 1), len(pivots)
         g = kernel._gram(X, X[p : p + 1])[:, 0]
@@ -59,9 +59,9 @@ def _rpcholesky(kernel, X, m, rng):
             g.addmv_(F[:j].T, F[:j, p], alpha=-1)
         if g[p] > tolerance:
             torch.div(g, g[p].sqrt(), out=F[j])
-            d.addcmul_(F[j], F[j], value=-1).clamp_(min=0)
+            delta.addcmul_(F[j], F[j], value=-1).clamp_(min=0)
             pivots.append(p)
-        d[p] = 0
+        delta[p] = 0
     return pivots, F[: len(pivots)].T
 
 # %% ../nbs/05_rbf.ipynb #33b3d63f
@@ -109,7 +109,7 @@ def _choose_centers(X, m, centers, kernel, bandwidth, weight, rng):
     with torch.no_grad():
         return D[_rpcholesky(kernel, D, m, rng)[0]] + 0.0, kernel
 
-# %% ../nbs/05_rbf.ipynb #2ac2f1cf
+# %% ../nbs/05_rbf.ipynb #5a05d67f
 def _center_features(X, kernel, U, W=None):
     """k(X, U), times W where there is one: equation (5.4), in the dtype of X."""
     dtype = torch.promote_types(X.dtype, U.dtype)
@@ -302,7 +302,7 @@ class _CenterFeatures(NystroemFeatures):
     def _whiten(self, U):
         return None
 
-# %% ../nbs/05_rbf.ipynb #0e3b0ad6
+# %% ../nbs/05_rbf.ipynb #d22597db
 class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """An RBF network: kernel functions on centres, weights by ridge regression, (5.1) and (5.2).
 
@@ -313,9 +313,10 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         are given.
     bandwidth : float, array of shape (d,), "median" or None, default "median"
         Scale of distance, in the units of X, see `NystroemFeatures`.
-    alpha : "loo" or float, default "loo"
-        Penalty λ ≥ 0 on the squared weights; "loo" chooses the one of least leave-one-out error. Of no
-        effect with ``solver="pinv"``.
+    alpha : {"loo", "gcv"} or float, default "loo"
+        Penalty λ ≥ 0 on the squared weights; "loo" chooses the one of least leave-one-out error, which
+        takes a second pass over the rows; "gcv" the one of least generalised cross-validation error,
+        without one. Of no effect with ``solver="pinv"``.
     solver : {"ridge", "pinv"}, default "ridge"
         Ridge regression, or the least squares solution of smallest norm, as for ``alpha=0``.
     fit_intercept : bool, default True

@@ -89,7 +89,9 @@ def content_key(nb):
     package = sorted((ROOT / settings(ROOT)["lib_path"]).rglob("*.py"))
     parts = [sys.version, os.environ.get("RFTEACH_DATA", "")]
     parts += [f"{cell.cell_type}\n{cell.source}" for cell in nb.cells]
-    parts += [file.read_text(encoding="utf-8") for file in [*package, ROOT / "constraints.txt"]]
+    results = sorted((ROOT / "benchmarks/results").glob("*.json"))  # chapters show some of them
+    files = [*package, ROOT / "constraints.txt", *results]
+    parts += [file.read_text(encoding="utf-8") for file in files]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

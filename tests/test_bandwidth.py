@@ -117,6 +117,22 @@ def test_exact_at_sizes_that_take_an_interval(name, n):
     np.testing.assert_allclose(median_bandwidth(X, method="exact"), reference(X), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("d", [1, 4, 30, 300])
+def test_products_keep_their_bound(d, dtype):
+    """Equation (4.6), against extended precision; entries that all have the same sign, or one cluster far off."""
+    far = 1e3 * (np.arange(60) % 7 == 0)[:, None]
+    for X in (np.random.default_rng(d).uniform(0.9, 1, (60, d)), normal(60, d) + far):
+        points = rfteach.bandwidth._Points(torch.from_numpy(X).to(dtype))
+        tau = points.tolerance(dtype)
+        ((_, _, strip),) = list(points.products(dtype))
+        wide = torch.from_numpy(X).to(dtype).numpy().astype(np.longdouble)
+        exact = ((wide[:, None] - wide) ** 2).sum(2)
+        i, j = np.triu_indices(60, 1)
+        assert 0 < tau == 3 * (d + 8) * torch.finfo(dtype).eps * points.largest
+        assert abs(strip.numpy()[i, j] - exact[i, j]).max() <= tau
+
+
 def test_a_missed_interval_is_widened(monkeypatch):
     """With a sample that misleads, the passes still find the ranks."""
     X = normal(200)

@@ -313,7 +313,7 @@ def test_seeds():
 
 
 def test_penalties_and_solvers():
-    """The intercept is free, "loo" is no worse than its neighbours, pinv is least squares."""
+    """The intercept is free, "loo" and "gcv" are no worse than their neighbours, pinv is least squares."""
     A = np.c_[np.ones(60), Gaussian(1.5)(X0, X0[:10])]
     network = lambda **kw: RBFRegressor(bandwidth=1.5, centers=X0[:10], **kw)
     exact = A @ np.linalg.lstsq(A, Y0, rcond=None)[0]
@@ -332,8 +332,13 @@ def test_penalties_and_solvers():
             errors.append(network(alpha=alpha).fit(X0[rest], y[rest]).predict(X0[i : i + 1])[0] - y[i])
         return np.mean(np.square(errors))
 
-    best = network().fit(X0, y).alpha_
-    assert loo(best) <= min(loo(10 * best), loo(best / 10)) * (1 + 1e-9)
+    def gcv(alpha):  # the residual, over the share of the degrees of freedom that is left
+        B = A[:, 1:] - A[:, 1:].mean(0)
+        H = B @ np.linalg.solve(B.T @ B + alpha * np.eye(10), B.T) + 1 / 60
+        return np.mean((y - H @ y) ** 2) / (1 - np.trace(H) / 60) ** 2
+
+    for error, best in ((loo, network().fit(X0, y).alpha_), (gcv, network(alpha="gcv").fit(X0, y).alpha_)):
+        assert error(best) <= min(error(10 * best), error(best / 10)) * (1 + 1e-9)
 
 
 def test_many_digits_where_normal_equations_have_none():
