@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 config = ConfigParser()
 config.read(Path(__file__).parent / "settings.ini", encoding="utf-8")
 cfg = config["DEFAULT"]
-course = cfg["course_requirements"].split()
+course, test = cfg["course_requirements"].split(), cfg["test_requirements"].split()
 
 setup(
     name=cfg["lib_name"],
@@ -25,7 +25,7 @@ setup(
     packages=find_packages(include=[cfg["lib_path"]]),
     python_requires=">=" + cfg["min_python"],
     install_requires=cfg["requirements"].split(),
-    extras_require={"course": course, "dev": course + cfg["dev_requirements"].split()},
+    extras_require={"course": course, "test": test, "dev": course + test + cfg["dev_requirements"].split()},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Education",
