@@ -1,0 +1,383 @@
+"""Learned active sets: kernel, evidence and waves against slow forms, the estimator's contract, what is refused."""
+
+import doctest
+import itertools
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
+
+import rfteach.adaptive
+from rfteach.adaptive import AdaptiveFeatureRegressor
+from rfteach.datasets import sobol_g, sobol_g_moments
+from rfteach.surrogate import sobol_indices
+
+C = np.array([1, 2, 5, 10, 20, 100] + [5000] * 14, dtype=float)
+
+
+@pytest.fixture(scope="module")
+def g_model():
+    X = np.random.default_rng(0).random((800, 20))
+    return AdaptiveFeatureRegressor(bounds=np.tile([0.0, 1.0], (20, 1)), random_state=0).fit(X, sobol_g(X, C))
+
+
+@pytest.fixture(scope="module")
+def friedman():
+    return make_friedman1(150, noise=0.1, random_state=0)
+
+
+# --- the kernel, its evidence and its waves
+
+def gram_reference(Z, V, q):
+    K = 0
+    for size in range(1, q + 1):
+        for S in itertools.combinations(range(len(Z)), size):
+            K = K + math.prod([(Z[i] * V[i]) @ Z[i].T for i in S])
+    return K
+
+
+@pytest.mark.parametrize("dtype, tol", [(torch.float32, 1e-5), (torch.float64, 1e-13)])
+@pytest.mark.parametrize("d, q", [(1, 1), (3, 1), (4, 2), (5, 3), (4, 4)])
+def test_gram_and_slope(dtype, tol, d, q):
+    torch.manual_seed(0)
+    Z = rfteach.adaptive._centred_waves(torch.rand(30, d, dtype=dtype) - 0.5, 6)
+    V, G = torch.rand(d, 12, dtype=dtype).requires_grad_(), torch.randn(30, 30, dtype=dtype)
+    K = gram_reference(Z, V, q)
+    (slope,) = torch.autograd.grad((G * K).sum(), V)
+    with torch.no_grad():
+        assert (rfteach.adaptive._anova_gram(Z, V, q) - K).abs().max() < tol * K.abs().max()
+        assert (rfteach.adaptive._anova_slope(Z, V, q, G) - slope).abs().max() < tol * slope.abs().max()
+
+
+def test_kernel_functions_have_mean_zero_in_each_input():
+    t, w = np.polynomial.legendre.leggauss(60)
+    Z = rfteach.adaptive._centred_waves(torch.from_numpy(t / 2)[:, None], 10)
+    np.testing.assert_allclose(torch.from_numpy(w / 2) @ Z[0], 0, atol=1e-12)
+
+
+def test_evidence_is_a_density_and_its_gradient_right():
+    rng = np.random.default_rng(1)
+    Z = rfteach.adaptive._centred_waves(torch.from_numpy(rng.random((40, 3)) - 0.5), 5)
+    Y, w = torch.from_numpy(rng.normal(size=(40, 1))), torch.from_numpy(rng.uniform(0.5, 2, 40))
+    theta = rng.normal(size=10) - 1
+    value, gradient, lam = rfteach.adaptive._evidence(theta, Z, Y, w, 3)
+    V = rfteach.adaptive._spectrum(torch.from_numpy(theta), 3, 5).repeat(1, 2)
+    K = gram_reference(Z, V, 3).numpy() + lam * np.diag(1 / w.numpy())
+    R, y = np.linalg.inv(K), Y.numpy()[:, 0]
+    mu = (R @ y).sum() / R.sum()
+    density = multivariate_normal(np.full(40, mu), (y - mu) @ R @ (y - mu) / 40 * K).logpdf(y)
+    weights = 20 * float(w.log().mean())  # a constant of the data
+    assert -40 * (value + 0.5 * math.log(2 * math.pi * math.e)) + weights == pytest.approx(density, rel=1e-10)
+    for j in range(10):
+        step = np.eye(10)[j] * 1e-5
+        up, down = (rfteach.adaptive._evidence(theta + s * step, Z, Y, w, 3)[0] for s in (1, -1))
+        assert (up - down) / 2e-5 == pytest.approx(gradient[j], abs=1e-7)
+
+
+def test_evidence_in_blocks_is_the_same(monkeypatch):
+    rng = np.random.default_rng(1)
+    Z = rfteach.adaptive._centred_waves(torch.from_numpy(rng.random((300, 3)) - 0.5), 5)
+    V, G = torch.from_numpy(rng.random((3, 10))), torch.from_numpy(rng.normal(size=(300, 300)))
+    whole = gram_reference(Z, V, 3)
+    blocks = [(r, T.repeat(1, 1, 1)) for r, T in rfteach.adaptive._row_kernels(Z.repeat(4, 1, 1), V.repeat(4, 1))]
+    assert len(blocks) > 1 and sum(T.shape[1] for _, T in blocks) == 300
+    assert (rfteach.adaptive._anova_gram(Z, V, 3) - whole).abs().max() < 1e-12 * whole.abs().max()
+    held = list(rfteach.adaptive._row_kernels(Z, V))
+    assert torch.equal(rfteach.adaptive._anova_slope(Z, V, 3, G, held), rfteach.adaptive._anova_slope(Z, V, 3, G))
+
+
+def test_waves_give_the_kernel():
+    rng = np.random.default_rng(0)
+    box, U = np.tile([0.0, 1.0], (4, 1)), rng.random((4, 3)) / 2
+    X = torch.from_numpy(rng.random((6, 4)))
+    K = gram_reference(rfteach.adaptive._centred_waves(X - 0.5, 3), torch.from_numpy(U).repeat(1, 2), 3)
+
+    def gram(codes, weights):
+        F = rfteach.adaptive._AnovaFeatures(codes, weights, box, 3).fit(X).transform(X)
+        return F @ F.T
+
+    everything = rfteach.adaptive._largest_waves(U, 3, 10**6)
+    # 12 single ones, C(4, 2) 3² 2 of two inputs, C(4, 3) 3³ 4 of three
+    assert len(everything[0]) == 12 + 6 * 9 * 2 + 4 * 27 * 4 and len(np.unique(everything[0], axis=0)) == 552
+    assert (gram(*everything) - K).abs().max() < 1e-13
+    some = rfteach.adaptive._largest_waves(U, 3, 50)
+    np.testing.assert_allclose(some[1], np.sort(everything[1])[::-1][:50])
+    for head in (None, some):
+        grams = torch.stack([gram(*rfteach.adaptive._random_waves(U, 3, 50, rng, head)) for _ in range(400)])
+        grams = grams + (0 if head is None else gram(*head))
+        assert ((grams.mean(0) - K).abs() < 4.5 * grams.std(0) / 20).all()
+    codes, _ = rfteach.adaptive._random_waves(U, 3, 50, rng, some)
+    assert len(codes) and not set(map(tuple, codes)) & set(map(tuple, some[0]))
+
+
+def test_draws_follow_the_weights():
+    U = np.random.default_rng(0).random((3, 2))
+    codes, weights = rfteach.adaptive._largest_waves(U, 2, 1000)
+    found, counts = rfteach.adaptive._random_waves(U, 2, 200_000, np.random.default_rng(1))
+    expected = dict(zip(map(tuple, codes), weights / weights.sum()))
+    got = dict(zip(map(tuple, found), counts / counts.sum()))
+    for code, p in expected.items():
+        assert abs(got.get(code, 0) - p) < 5 * math.sqrt(p / 200_000)
+
+
+# --- the estimator
+
+def test_contract():
+    results = check_estimator(AdaptiveFeatureRegressor(n_components=500), on_skip=None)
+    assert {r["status"] for r in results} == {"passed"}
+
+
+def test_g_function_beats_the_goal(g_model):
+    V = np.random.default_rng(1).random((2000, 20))
+    f = sobol_g(V, C)
+    assert np.mean((g_model.predict(V) - f) ** 2) < 0.0012 * f.var()
+    assert set(range(5)) <= set(g_model.active_inputs_.tolist())
+    exact = sobol_g_moments(C)
+    for S in (sobol_indices(g_model), sobol_indices(g_model, method="qmc", n_points=2**14)):
+        np.testing.assert_allclose(S.first, exact.first, atol=0.02)
+        np.testing.assert_allclose(S.total, exact.total, atol=0.01)
+    S = sobol_indices(g_model)
+    assert abs(S.mean - 1) < 0.005 and S.variance == pytest.approx(exact.variance, rel=0.02)
+
+
+def test_attributes(g_model):
+    m = g_model
+    W, b = m.frequencies_, m.phases_
+    assert W.shape == (len(b), 20) and m.coef_.shape == b.shape and isinstance(m.intercept_, float)
+    assert (W != 0).sum(1).max() == m.order_ <= 3 and (W != 0).any(1).all()
+    X = np.random.default_rng(2).random((50, 20))
+    np.testing.assert_allclose(np.cos(X @ W.T + b) @ m.coef_ + m.intercept_, m.predict(X), atol=1e-10)
+    dropped = np.setdiff1d(np.arange(20), m.active_inputs_)
+    assert not W[:, dropped].any() and not m.relevance_[dropped].any()
+    assert np.isinf(m.bandwidth_[dropped]).all() and np.isinf(m.smoothness_[dropped]).all()
+    assert (m.relevance_[m.active_inputs_] > 0).all() and np.isfinite(m.bandwidth_[m.active_inputs_]).all()
+    assert (np.diff(m.set_shares_) <= 0).all() and m.set_shares_.sum() == pytest.approx(1)
+    terms = sobol_indices(m).terms
+    np.testing.assert_allclose([terms[u] for u in m.active_sets_], m.set_shares_, rtol=1e-6, atol=1e-12)
+    assert m.n_iter_ == len(m.history_) and 0 < m.n_scouting_ <= m.n_iter_
+    assert (np.diff(m.history_[: m.n_scouting_]) <= 1e-9).all() and (np.diff(m.history_[m.n_scouting_ :]) <= 1e-9).all()
+
+
+def test_sums_without_interactions():
+    X = np.random.default_rng(0).random((200, 4))
+    y = np.sin(5 * X[:, 0]) + X[:, 1] ** 2
+    m = AdaptiveFeatureRegressor(random_state=0).fit(X, y)
+    assert m.active_sets_[:2] == [(0,), (1,)] and m.set_shares_[:2].sum() > 0.999
+    V = np.random.default_rng(1).random((200, 4))
+    assert np.mean((m.predict(V) - np.sin(5 * V[:, 0]) - V[:, 1] ** 2) ** 2) < 1e-5
+
+
+def test_max_order_is_obeyed(friedman):
+    for q in (1, 2):
+        m = AdaptiveFeatureRegressor(max_order=q, random_state=0).fit(*friedman)
+        assert m.order_ == q
+    assert AdaptiveFeatureRegressor(max_order=6, random_state=0).fit(friedman[0][:, :2], friedman[1]).order_ <= 2
+
+
+@pytest.mark.parametrize("selection", ["mixed", "largest", "random"])
+def test_reproducible_and_pickle(friedman, selection):
+    X, y = friedman
+    m = AdaptiveFeatureRegressor(selection=selection, n_components=300, random_state=0).fit(X, y)
+    again = clone(m).fit(X, y)
+    np.testing.assert_array_equal(m.coef_, again.coef_)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(m)).predict(X), m.predict(X))
+
+
+def test_kinds_of_input(friedman):
+    X, y = friedman
+    m = AdaptiveFeatureRegressor(n_components=300, random_state=0).fit(X, y)
+    t = AdaptiveFeatureRegressor(n_components=300, random_state=0).fit(torch.from_numpy(X), torch.from_numpy(y))
+    np.testing.assert_array_equal(m.coef_, t.coef_)
+    p = t.predict(torch.from_numpy(X).float())
+    assert isinstance(p, torch.Tensor) and p.dtype == torch.float32
+    np.testing.assert_allclose(p.numpy(), m.predict(X), atol=2e-3)
+    p32 = m.predict(X.astype(np.float32))
+    assert p32.dtype == np.float32
+    np.testing.assert_allclose(p32, m.predict(X), atol=2e-3)
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(10)])
+    named = clone(m).fit(frame, y)
+    assert list(named.feature_names_in_) == list(frame.columns)
+    np.testing.assert_allclose(named.predict(frame), m.predict(X))
+
+
+def test_device(friedman, device):
+    X, y = friedman
+    m = AdaptiveFeatureRegressor(n_components=300, random_state=0, device=device).fit(X, y)
+    assert m.score(X, y) > 0.99
+
+
+def test_several_outputs(friedman):
+    X, y = friedman
+    Y = np.stack([y, -2 * y + 3, np.full_like(y, 7.0)], 1)
+    m = AdaptiveFeatureRegressor(random_state=0).fit(X, Y)
+    P = m.predict(X)
+    assert P.shape == Y.shape and m.coef_.shape == (3, len(m.phases_)) and m.intercept_.shape == (3,)
+    np.testing.assert_allclose(P[:, 1], -2 * P[:, 0] + 3, atol=1e-6)
+    np.testing.assert_allclose(P[:, 2], 7.0)
+    S = sobol_indices(m)
+    np.testing.assert_allclose(S.first[0], S.first[1], atol=1e-9)
+    assert not S.first[2].any()
+    column = AdaptiveFeatureRegressor(random_state=0).fit(X, Y[:, :1])
+    assert column.predict(X).shape == (len(X), 1)
+
+
+def test_weights(friedman):
+    X, y = friedman
+    w = np.random.default_rng(0).integers(0, 3, len(y))
+    m = AdaptiveFeatureRegressor(n_components=300, random_state=0)
+    a = clone(m).fit(X, y, sample_weight=w).predict(X)
+    b = clone(m).fit(np.repeat(X, w, 0), np.repeat(y, w)).predict(X)
+    np.testing.assert_allclose(a, b, atol=1e-6)
+    c = clone(m).fit(X, y, sample_weight=w * 1e3).predict(X)
+    np.testing.assert_allclose(a, c, atol=1e-6)
+
+
+def test_units_do_not_matter(friedman):
+    X, y = friedman
+    m = AdaptiveFeatureRegressor(n_components=300, random_state=0)
+    a = clone(m).fit(X, y).predict(X)
+    scale, shift = 2.0 ** np.arange(-5, 5), np.arange(-3.0, 7.0)
+    moved = X * scale + shift
+    b = clone(m).fit(moved, 1024 * y - 300).predict(moved)
+    np.testing.assert_allclose((b + 300) / 1024, a, atol=1e-3)
+    big = clone(m).fit(X * 1e150, y * 1e150).predict(X * 1e150)
+    np.testing.assert_allclose(big / 1e150, a, atol=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1e200, 1e-200, 1e300])
+def test_units_of_the_target(friedman, unit):
+    X, y = friedman
+    m = AdaptiveFeatureRegressor(n_components=300, random_state=0)
+    a, b = clone(m).fit(X, y), clone(m).fit(X, y * unit)
+    np.testing.assert_allclose(b.predict(X) / unit, a.predict(X), atol=1e-3)
+    shares = dict(zip(b.active_sets_, b.set_shares_))
+    for u, share in zip(a.active_sets_, a.set_shares_):
+        assert shares[u] == pytest.approx(share, abs=1e-3)
+    assert b.active_inputs_.tolist() == a.active_inputs_.tolist() and b.order_ == a.order_
+    np.testing.assert_allclose(b.history_[-1], a.history_[-1], atol=1e-2)
+
+
+@pytest.mark.parametrize("alpha", ["loo", "evidence"])
+def test_noise_is_not_interpolated(alpha):
+    rng = np.random.default_rng(0)
+    X, V = rng.random((800, 8)), rng.random((1000, 8))
+    m = AdaptiveFeatureRegressor(alpha=alpha, random_state=0).fit(X, X[:, 0] + rng.standard_normal(800))
+    assert np.mean((m.predict(V) - V[:, 0]) ** 2) < 0.5 * V[:, 0].var()
+    assert AdaptiveFeatureRegressor().alpha == "loo"
+
+
+def test_fine_detail_is_not_taken_for_noise():
+    def f(X):
+        return np.sin(20 * np.pi * X[:, 0]) + 5 * X[:, 1]
+
+    rng = np.random.default_rng(0)
+    X, V = rng.random((400, 3)), rng.random((400, 3))
+    m = AdaptiveFeatureRegressor(random_state=0).fit(X, f(X))
+    assert np.mean((m.predict(V) - f(V)) ** 2) < 0.01 * f(V).var()
+
+
+def test_waves_of_active_inputs_only(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.random((200, 12))
+    y = np.sin(5 * X[:, 3]) * X[:, 10]
+    seen = []
+    plain = rfteach.adaptive._centred_waves
+    monkeypatch.setattr(rfteach.adaptive, "_centred_waves", lambda T, m: (seen.append(T.shape[1]), plain(T, m))[1])
+    m = AdaptiveFeatureRegressor(n_components=500, random_state=0).fit(X, y)
+    assert seen[0] == 12 and set(seen[1:]) == {len(m.active_inputs_)} and len(m.active_inputs_) < 12
+    assert {3, 10} <= set(m.active_inputs_) and m.active_sets_[0] in ((10,), (3,), (3, 10))
+    V = rng.random((200, 12))
+    assert np.mean((m.predict(V) - np.sin(5 * V[:, 3]) * V[:, 10]) ** 2) < 1e-4
+
+
+def test_bounds(friedman):
+    X, y = friedman
+    m = AdaptiveFeatureRegressor(n_components=300, bounds=np.tile([-1, 2], (10, 1)), random_state=0).fit(X, y)
+    np.testing.assert_array_equal(m.bounds_, np.tile([-1.0, 2.0], (10, 1)))
+    auto = AdaptiveFeatureRegressor(n_components=300, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(auto.bounds_, np.stack([X.min(0), X.max(0)], 1))
+    assert np.isfinite(auto.predict(X * 100)).all()
+    assert sobol_indices(auto, bounds=np.tile([0, 2], (10, 1))).method == "analytic"
+
+
+@pytest.mark.parametrize("alpha", ["evidence", "loo", 0.0, 1e-3])
+def test_penalties(friedman, alpha):
+    X, y = friedman
+    m = AdaptiveFeatureRegressor(n_components=100, alpha=alpha, random_state=0).fit(X, y)
+    assert m.score(X, y) > 0.9
+    if isinstance(alpha, float):
+        assert m.alpha_ == pytest.approx(alpha)
+
+
+def test_degenerate_data():
+    rng = np.random.default_rng(0)
+    X, y = rng.random((30, 3)), rng.random(30)
+    m = AdaptiveFeatureRegressor(random_state=0)
+    one = clone(m).fit(X[:1], y[:1])
+    assert one.predict(X)[3] == y[0] and one.order_ == 0 and one.active_sets_ == []
+    assert clone(m).fit(X, np.full(30, 2.5)).predict(X)[0] == 2.5
+    constant = clone(m).fit(np.ones((30, 2)), y)
+    np.testing.assert_allclose(constant.predict(np.ones((2, 2))), y.mean())
+    assert sobol_indices(constant).variance == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for A in (np.c_[X, np.ones(30)], np.c_[X, X], np.r_[X, X], X[:2], rng.random((10, 40)), X[:, :1]):
+            b = rng.random(len(A))
+            p = clone(m).fit(A, b).predict(A)
+            assert np.isfinite(p).all() and p.shape == b.shape
+    assert np.isfinite(clone(m).set_params(n_components=1).fit(X, y).predict(X)).all()
+
+
+def test_more_rows_than_are_learned_from():
+    X, y = make_friedman1(1500, noise=0.5, random_state=0)
+    V, f = make_friedman1(500, noise=0.0, random_state=1)
+    few, more = (AdaptiveFeatureRegressor(n_components=500, n_subsample=200, random_state=0).fit(X[:n], y[:n])
+                 for n in (200, 1500))
+    assert np.mean((more.predict(V) - f) ** 2) < np.mean((few.predict(V) - f) ** 2)
+
+
+def test_warnings_and_bar(friedman, capsys):
+    X, y = friedman
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 iterations"):
+        m = AdaptiveFeatureRegressor(max_iter=2, random_state=0, verbose=True).fit(X, y)
+    assert m.n_iter_ <= 4 and "criterion" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kw, error, text", [
+    (dict(n_components=0), ValueError, "n_components"), (dict(n_components=1.5), TypeError, "n_components"),
+    (dict(max_order=0), ValueError, "max_order"), (dict(max_order=7), ValueError, "max_order"),
+    (dict(n_frequencies=0), ValueError, "n_frequencies"), (dict(n_subsample=1), ValueError, "n_subsample"),
+    (dict(max_iter=0), ValueError, "max_iter"), (dict(tol=-1.0), ValueError, "tol"),
+    (dict(tol=math.nan), ValueError, "tol must be"),
+    (dict(selection="best"), ValueError, "selection must be"), (dict(alpha="gcv"), ValueError, "alpha must be"),
+    (dict(alpha=-1.0), ValueError, "alpha must be"), (dict(bounds=[[0, 1]]), ValueError, "bounds must have shape"),
+    (dict(bounds=[[1, 0]] * 10), ValueError, "ascending"), (dict(device="gpu"), ValueError, "device"),
+])
+def test_errors(friedman, kw, error, text):
+    with pytest.raises(error, match=text):
+        AdaptiveFeatureRegressor(**kw).fit(*friedman)
+
+
+def test_bad_data(friedman):
+    X, y = friedman
+    with pytest.raises(NotFittedError):
+        AdaptiveFeatureRegressor().predict(X)
+    with pytest.raises(ValueError, match="X has 150 rows, but y has 149"):
+        AdaptiveFeatureRegressor().fit(X, y[:-1])
+    with pytest.raises(ValueError, match="NaN"):
+        AdaptiveFeatureRegressor().fit(X, np.where(y > y.mean(), np.nan, y))
+    with pytest.raises(ValueError, match="must not be negative"):
+        AdaptiveFeatureRegressor().fit(X, y, sample_weight=-np.ones(150))
+
+
+def test_docstring_examples():
+    assert doctest.testmod(rfteach.adaptive).failed == 0
