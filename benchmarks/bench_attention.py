@@ -1,0 +1,75 @@
+"""Random feature attention: `random_feature_attention` and torch's `scaled_dot_product_attention`."""
+
+import math
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from harness import Contest, warm
+from rfteach.attention import attention_frequencies, random_feature_attention
+
+TITLE = "Random feature attention against torch's exact attention, one head, tensors in and out"
+
+
+def settings(quick=False):
+    """The sizes to try: length L, entries E of queries, keys and values, features N."""
+    lengths = (96, 300) if quick else (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
+    sizes = dict(E=8, N=16) if quick else dict(E=64, N=256)
+    return [dict(L=L, **sizes, causal=causal, dtype="float32") for causal in (False, True) for L in lengths]
+
+
+def contest(L, E, N, causal, dtype):
+    """Both on the same queries, keys and values; random features with frequencies that are there."""
+    rng = np.random.default_rng(0)
+    q, k, v = (torch.from_numpy(rng.standard_normal((1, 1, L, E)).astype(dtype)) for _ in range(3))
+    W = torch.from_numpy(attention_frequencies(N, E, random_state=0).astype(dtype))
+    rows = np.unique(np.linspace(0, L - 1, 32).astype(int))  # where errors are measured
+
+    out, Z, V = warm((L, E), dtype), warm((1024, N), dtype), warm((N, E + 1), dtype)
+    block, v1 = warm((128, 128), dtype), warm((1024, E + 1), dtype)
+    P, scaled = warm((1024, N), dtype), (W / E**0.25).T.contiguous()
+
+    def limit():
+        """The products and exponentials, and nothing else."""
+        size = 128 if causal else 1024
+        for i in range(0, L, size):
+            s = slice(i, min(i + size, L))
+            n = s.stop - i
+            torch.mm(k[0, 0, s], scaled, out=P[:n]).exp_()
+            if causal:
+                torch.mm(q[0, 0, s], scaled, out=Z[:n]).exp_()
+                torch.mm(Z[:n], P[:n].T, out=block[:n, :n])
+                torch.mm(block[:n, :n], v[0, 0, s], out=out[s])
+                out[s].addmm_(Z[:n], V[:, :E])
+            V.addmm_(P[:n].T, v1[:n])
+        for i in range(0, 0 if causal else L, size):
+            s = slice(i, min(i + size, L))
+            torch.mm(q[0, 0, s], scaled, out=Z[: s.stop - i]).exp_()
+            torch.mm(Z[: s.stop - i], V[:, :E], out=out[s])
+        return out
+
+    def error(weights_of):
+        """Largest error at some rows, against float64."""
+        x, y, values = q[0, 0].double()[rows] / E**0.25, k[0, 0].double() / E**0.25, v[0, 0].double()
+        logits = weights_of(x, y)
+        if causal:
+            logits = logits.masked_fill(torch.arange(L) > torch.from_numpy(rows)[:, None], -math.inf)
+        exact = logits.softmax(1) @ values
+        return lambda o: float((o[0, 0, rows].double() - exact).abs().max())
+
+    def features(x, y):
+        a = y @ W.double().T - y.square().sum(1, keepdim=True) / 2
+        b = x @ W.double().T
+        shift, peak = a.amax(0), (b + a.amax(0)).amax(1, keepdim=True)
+        return ((b + shift - peak).exp() @ (a - shift).exp().T).log()
+
+    return Contest(
+        cases={"SDPA": lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
+               "rfteach": lambda: random_feature_attention(q, k, v, causal=causal, frequencies=W),
+               "limit": limit},
+        baseline="SDPA", limit=("limit",),
+        limit_is="the products with frequencies, keys and values and the exponentials, by torch in blocks of "
+                 "memory that is already there",
+        gemm=(min(L, 1024), E, N),
+        errors={"SDPA": error(lambda x, y: x @ y.T), "rfteach": error(features)})
