@@ -18,6 +18,10 @@ _PUBLIC = {
                "sparse_frequencies"],
     "pursuit": ["HARFERegressor", "cosamp", "harfe", "htp", "omp"],
     "eigenpro": ["EigenProClassifier", "EigenProRegressor", "eigenpro_step", "preconditioner", "top_eigensystem"],
+    "pca": ["GradientPCA", "reconstruction_error", "reconstruction_gradient"],
+    "surrogate": ["AnisotropicKernelPCA", "ProjectedSurrogate", "SparsePCE", "particle_swarm", "sobol_indices"],
+    "adaptive": ["AdaptiveFeatureRegressor"],
+    "attention": ["RandomFeatureAttention", "random_feature_attention"],
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = ["__version__", *_PUBLIC, *_HOME]

@@ -12,6 +12,7 @@ import harness
 import memory
 import mnist
 import run
+import surrogates
 import tables
 
 QUARTILES = {"median", "q1", "q3"}
@@ -157,6 +158,25 @@ def test_tables_keep_what_is_measured(tmp_path, monkeypatch, capsys):
     assert tables.METHODS["GP-ARD"](np.zeros((1401, 2)), np.zeros(1401), 0) is None
     with pytest.raises(SystemExit):
         tables.main(["no-such-table"])
+
+
+def test_surrogates_keep_what_is_measured(tmp_path, monkeypatch, capsys):
+    """A peer, our own and a projection, at tiny sizes; what is in the file is not measured again."""
+    monkeypatch.setattr(surrogates, "TRAINING", 60)
+    monkeypatch.setattr(surrogates, "VALIDATION", 50)
+    file, names = tmp_path / "surrogates.json", ["adam + SparsePCE", "AdaptiveFeatureRegressor", "KernelRidge"]
+    surrogates.main([names[0], "--seeds", "1", "--out", str(file)])
+    surrogates.main([*names, "--seeds", "2", "--out", str(file)])
+    printed = capsys.readouterr().out
+    assert printed.count(f"{names[0]} 0 {{") == 1 and printed.count(f"{names[2]} 1 {{") == 1
+    record = json.loads(file.read_text(encoding="utf-8"))
+    assert set(record["runs"]) == set(names) and set(record["methods"]) == set(surrogates.METHODS)
+    assert all(set(runs) == {"0", "1"} for runs in record["runs"].values())
+    assert all(0 < run["error"] < 10 for runs in record["runs"].values() for run in runs.values())
+    assert surrogates.data(0)[0].shape == (60, 20) and str(tmp_path) not in file.read_text(encoding="utf-8")
+    with pytest.raises(SystemExit):
+        surrogates.main(["no such method"])
+    assert "no such method" in capsys.readouterr().err
 
 
 def test_mnist_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
