@@ -14,15 +14,9 @@ import warnings
 import numpy as np
 import torch
 from scipy.optimize import minimize
-from sklearn.base import (
-    BaseEstimator,
-    MultiOutputMixin,
-    RegressorMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_scalar
-from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from rfteach.arrays import (
@@ -31,7 +25,7 @@ from rfteach.arrays import (
     row_blocks,
     validate_input,
 )
-from .orderq import _features
+from .orderq import _Expansion
 from rfteach.ridge import (
     RandomFeatureRidge,
     _check_targets,
@@ -314,7 +308,7 @@ def _plain_waves(codes, amplitude, box, m):
     return W, joined.T * np.exp(-1j * (W @ middle)), constant
 
 # %% ../nbs/10_adaptive.ipynb #1eb7701a
-class AdaptiveFeatureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+class AdaptiveFeatureRegressor(_Expansion):
     """Random features whose inputs, bandwidths and smoothness are learned from the data.
 
     Parameters
@@ -625,33 +619,3 @@ class AdaptiveFeatureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         shifted = 2 * m * active[np.maximum(codes, 0) // (2 * m)] + codes % (2 * m)
         codes = np.where(codes >= 0, shifted, -1)  # from active to all inputs
         return codes, (C[:, :n] - 1j * C[:, n:]) * root, np.atleast_1d(model.intercept_)
-
-    def predict(self, X):
-        """The value of the fitted function at each row of X.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-
-        Returns
-        -------
-        array of shape (n,) or (n, k)
-            A tensor on its device for a tensor, else a NumPy array; in the floating dtype of X.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before ``fit``.
-        ValueError, TypeError
-            If X does not have the columns seen in ``fit``, or is not finite.
-        """
-        check_is_fitted(self)
-        X, like = validate_input(self, X, reset=False, device=self.device)
-        C = torch.as_tensor(np.atleast_2d(self.coef_)).to(X)
-        offset = torch.as_tensor(np.atleast_1d(self.intercept_)).to(X)
-        W, b = torch.as_tensor(self.frequencies_), torch.as_tensor(self.phases_)
-        out = offset.repeat(len(X), 1)
-        if len(W):
-            for rows in row_blocks(len(X), len(W) * X.element_size(), X.device):
-                out[rows] += (C @ _features(X[rows], W, b, torch.cos).T).T
-        return like.restore(out[:, 0] if self._one_column else out)

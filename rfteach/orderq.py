@@ -764,7 +764,42 @@ def _weighted_quantiles(X, w, n_levels=64):
     return X.gather(0, rows.T.clamp(max=len(X) - 1))
 
 
-class _SparseExpansion(MultiOutputMixin, RegressorMixin, BaseEstimator):
+class _Expansion(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """The prediction of a regressor with frequencies, phases, coefficients, and an activation."""
+
+    def predict(self, X):
+        """The value of the fitted function at each row of X.
+
+        Parameters
+        ----------
+        X : array-like, data frame or torch.Tensor of shape (n, d)
+
+        Returns
+        -------
+        array of shape (n,) or (n, k)
+            A tensor on its device for a tensor, else a NumPy array; in the floating dtype of X.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before ``fit``.
+        ValueError, TypeError
+            If X does not have the columns seen in ``fit``, or is not finite.
+        """
+        check_is_fitted(self)
+        X, like = validate_input(self, X, reset=False, device=self.device)
+        C = torch.as_tensor(np.atleast_2d(self.coef_)).to(X)
+        offset = torch.as_tensor(np.atleast_1d(self.intercept_)).to(X)
+        W, b = torch.as_tensor(self.frequencies_), torch.as_tensor(self.phases_)
+        out = offset.repeat(len(X), 1)
+        if len(W):
+            for rows in row_blocks(len(X), len(W) * X.element_size(), X.device):
+                A = _features(X[rows], W, b, _activation(self.activation_))
+                out[rows] += (C @ A.T).T
+        return like.restore(out[:, 0] if self._one_column else out)
+
+
+class _SparseExpansion(_Expansion):
     """What regressors on sparse random features share: all but the parameters and ``_solve``.
 
     A subclass sets ``n_components``, ``order``, ``kernel``, ``bandwidth``, ``activation``,
@@ -902,37 +937,6 @@ class _SparseExpansion(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.intercept_ = float(offset[0]) if self._one_column else offset
         self._quantiles = _weighted_quantiles(X, w).cpu().numpy()
         return self
-
-    def predict(self, X):
-        """The value of the fitted function at each row of X.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-
-        Returns
-        -------
-        array of shape (n,) or (n, k)
-            A tensor on its device for a tensor, else a NumPy array; in the floating dtype of X.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before ``fit``.
-        ValueError, TypeError
-            If X does not have the columns seen in ``fit``, or is not finite.
-        """
-        check_is_fitted(self)
-        X, like = validate_input(self, X, reset=False, device=self.device)
-        C = torch.as_tensor(np.atleast_2d(self.coef_)).to(X).T
-        offset = torch.as_tensor(np.atleast_1d(self.intercept_)).to(X)
-        W, b = torch.as_tensor(self.frequencies_), torch.as_tensor(self.phases_)
-        out = offset.repeat(len(X), 1)
-        if len(W):
-            for rows in row_blocks(len(X), len(W) * X.element_size(), X.device):
-                A = _features(X[rows], W, b, _activation(self.activation_))
-                out[rows] += A @ C
-        return like.restore(out[:, 0] if self._one_column else out)
 
     def interaction_strengths(self):
         """The variance of the fitted function, split up among inputs and pairs of inputs: (6.14).
