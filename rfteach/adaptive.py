@@ -32,7 +32,7 @@ from rfteach.ridge import (
     _check_weights,
     _power_of_two,
 )
-from .surrogate import _box, _wave_terms
+from .surrogate import _box, _join_waves, _wave_terms
 
 # %% ../nbs/10_adaptive.ipynb #3cea55b6
 def _symmetric_sums(T, q):
@@ -297,15 +297,11 @@ def _plain_waves(codes, amplitude, box, m):
         W.append(B)
         A.append(amplitude[:, rows] * factor)
     W, A = np.concatenate(W), np.concatenate(A, 1)
-    lead = np.take_along_axis(W, (W != 0).argmax(1)[:, None], 1)
-    W, A = np.where(lead < 0, -W, W), np.where(lead[:, 0] < 0, A.conj(), A)
-    W, where = np.unique(W, axis=0, return_inverse=True)
-    joined = np.zeros((len(W), len(A)), complex)
-    np.add.at(joined, where.reshape(-1), A.T)
-    constant = joined[~W.any(1)].real.sum(0)
-    W, joined = W[W.any(1)], joined[W.any(1)]
+    W, A = _join_waves(W, A)
+    moves = W.any(1)
+    constant, W, A = A[:, ~moves].real.sum(1), W[moves], A[:, moves]
     W = np.divide(W, width, out=np.zeros_like(W), where=width > 0)
-    return W, joined.T * np.exp(-1j * (W @ middle)), constant
+    return W, A * np.exp(-1j * (W @ middle)), constant
 
 # %% ../nbs/10_adaptive.ipynb #1eb7701a
 class AdaptiveFeatureRegressor(_Expansion):
@@ -533,7 +529,7 @@ class AdaptiveFeatureRegressor(_Expansion):
         return torch.stack([X.amin(0), X.amax(0)], 1).cpu().numpy()
 
     def _learn(self, X, Y, w, moving, rng):
-        """Weights U (d, m) of single waves; X is scaled."""
+        """Weights U (d, m) of single waves of the d active inputs; X is scaled."""
         rows = torch.from_numpy(rng.permutation(len(X))[: self.n_subsample]).to(
             X.device
         )
@@ -584,23 +580,20 @@ class AdaptiveFeatureRegressor(_Expansion):
         self.active_inputs_ = kept
         self.history_, self.n_iter_ = np.array(history), len(history)
         self._ratio = float(np.exp(theta[-1]))
-        U = np.zeros((X.shape[1], self.n_frequencies))
-        u = _spectrum(torch.from_numpy(theta), len(kept), self.n_frequencies)
-        U[kept] = u.numpy()
-        return U
+        return _spectrum(torch.from_numpy(theta), len(kept), self.n_frequencies).numpy()
 
     def _solve(self, X, Y, w, U, rng):
         """Codes of the waves, complex amplitudes (k, n_waves) and intercepts (k,)."""
         active, m = self.active_inputs_, self.n_frequencies
         q, n_waves = min(self.max_order, len(active)), (self.n_components + 1) // 2
-        V, X = U[active], X[:, active]
+        X = X[:, active]
         if self.selection == "largest":
-            codes, weights = _largest_waves(V, q, n_waves)
+            codes, weights = _largest_waves(U, q, n_waves)
         elif self.selection == "random":
-            codes, weights = _random_waves(V, q, n_waves, rng)
+            codes, weights = _random_waves(U, q, n_waves, rng)
         else:
-            head = _largest_waves(V, q, (n_waves + 1) // 2)
-            tail = _random_waves(V, q, n_waves // 2, rng, head)
+            head = _largest_waves(U, q, (n_waves + 1) // 2)
+            tail = _random_waves(U, q, n_waves // 2, rng, head)
             codes, weights = (np.concatenate(pair) for pair in zip(head, tail))
         features = _AnovaFeatures(codes, weights, self.bounds_[active], m)
         some = X[:1000]  # the order of rows looks random

@@ -1386,13 +1386,12 @@ class ProjectedSurrogate(
             raise ValueError(
                 "optimizer='adam' takes one bandwidth per input; give arrays as bounds"
             )
-        scale = float(np.abs(y).max()) or 1.0
-        y = y.astype(np.float64) / scale
         k = min(reduction.n_components, len(X))
         factors = min(12, max(1, self.budget // 4))
         steps = (self.budget - factors) // 3
         rows = np.sort(rng.permutation(len(X))[:400])
-        t = y[rows].reshape(len(rows), -1)
+        scale = float(np.abs(y).max()) or 1.0
+        t = y[rows].reshape(len(rows), -1).astype(np.float64) / scale
         t = t - t.mean(0)
         theta, self.inner_history_ = space.start()[0], np.zeros(0)
         if np.ptp(t) > 0 and steps:
@@ -1406,7 +1405,7 @@ class ProjectedSurrogate(
         found, least, history = theta, math.inf, []
         for factor in np.geomspace(1, 20, factors):
             point = np.minimum(theta + math.log(factor), space.box[:, 1])
-            error = self._attempt(X, y * scale, space.decode(point))
+            error = self._attempt(X, y, space.decode(point))
             if error < least:
                 found, least = point, error
             history.append(least)
@@ -1537,12 +1536,19 @@ def _wave_terms(W, A, bounds):
     for u, found in sorted(parts.items(), key=lambda item: (len(item[0]), item[0])):
         F = np.concatenate([f for f, _ in found])
         a = np.concatenate([a for _, a in found], 1)
-        a = np.where(F[:, 0] < 0, a.conj(), a)  # Re a e^{iθ} = Re a* e^{-iθ}
-        F, where = np.unique(np.where(F[:, :1] < 0, -F, F), axis=0, return_inverse=True)
-        joined = np.zeros((len(a), len(F)), complex)
-        np.add.at(joined.T, where.reshape(-1), a.T)
-        terms[u] = _wave_variance(torch.from_numpy(F), torch.from_numpy(joined))
+        F, a = _join_waves(F, a)
+        terms[u] = _wave_variance(torch.from_numpy(F), torch.from_numpy(a))
     return mean, terms
+
+
+def _join_waves(W, A):
+    """Re Σ A e^{i w·x} with each frequency once: W (N, d) up to its sign, A (k, N)."""
+    lead = np.take_along_axis(W, (W != 0).argmax(1)[:, None], 1)
+    W, A = np.where(lead < 0, -W, W), np.where(lead[:, 0] < 0, A.conj(), A)
+    W, where = np.unique(W, axis=0, return_inverse=True)  # Re a e^{iθ} = Re a* e^{-iθ}
+    joined = np.zeros((len(W), len(A)), complex)
+    np.add.at(joined, where.reshape(-1), A.T)
+    return W, np.ascontiguousarray(joined.T)
 
 
 def _wave_variance(F, a):
@@ -1743,13 +1749,17 @@ def _in_units(C, mean):
     return C / unit[:, None], mean / unit, unit
 
 
+def _beyond_rounding(variance, mean):
+    """The variance, zero where it is rounding of the mean, and what shares are divided by."""
+    floor = 1e-24 * np.maximum(mean**2, np.finfo(float).tiny)
+    variance = np.where(variance > floor, variance, 0.0)
+    return variance, np.where(variance > 0, variance, np.inf)
+
+
 def _from_terms(mean, terms, unit_of, one, d, order):
     """SobolIndices from the variances of all terms."""
     k = len(mean)
-    variance = sum(terms.values(), np.zeros(k))
-    floor = 1e-24 * np.maximum(mean**2, np.finfo(float).tiny)
-    variance = np.where(variance > floor, variance, 0.0)
-    unit = np.where(variance > 0, variance, np.inf)
+    variance, unit = _beyond_rounding(sum(terms.values(), np.zeros(k)), mean)
     first, total, second = np.zeros((k, d)), np.zeros((k, d)), np.zeros((k, d, d))
     for u, v in terms.items():
         total[:, list(u)] += (v / unit)[:, None]
@@ -1803,10 +1813,7 @@ def _from_points(f, box, n_points, order, rng, n_replicates=8):
             pairs[i, j] = pairs[j, i] = both - one[i] - one[j]
         rows.append((mean, square, np.array(one), np.array(whole), pairs))
     mean, square, one, whole, pairs = (np.array(part) for part in zip(*rows))
-    variance = square.mean(0)
-    largest = np.maximum(mean.mean(0) ** 2, np.finfo(float).tiny)
-    variance = np.where(variance > 1e-24 * largest, variance, 0.0)
-    unit = np.where(variance > 0, variance, np.inf)
+    variance, unit = _beyond_rounding(square.mean(0), mean.mean(0))
     single = shapes[0] == 1
 
     def pick(a):
