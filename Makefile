@@ -17,7 +17,9 @@ course test lab site sync: export OPENBLAS_NUM_THREADS ?= 1
 help:  ## list what make can do
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-course: run  ## install, execute every chapter with its checks, build the site
+course: run  ## install, execute every chapter with its checks, compare published numbers, build the site
+	@echo "Published numbers beside ours, the fast tier"
+	@$(VENV)/bin/rfteach reproduce --out _build/reproductions || [ $$? -eq 1 ]  # 1: a value is worse; it says which
 	@$(PY) site/build.py
 	@echo
 	@echo "The course is ready. Open this page in a browser:"

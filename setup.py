@@ -22,6 +22,7 @@ setup(
     keywords=cfg["keywords"].split(),
     license="Apache-2.0",
     license_files=["LICENSE"],
+    entry_points={"console_scripts": cfg["console_scripts"].split()},
     packages=find_packages(include=[cfg["lib_path"]]),
     python_requires=">=" + cfg["min_python"],
     install_requires=cfg["requirements"].split(),

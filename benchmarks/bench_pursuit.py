@@ -1,4 +1,4 @@
-"""Hard thresholding pursuit: `harfe` and the rule of the public HARFE code on the example of its README."""
+"""Hard thresholding pursuit: `harfe` and the rule of the public HARFE code on the function of its README."""
 
 import numpy as np
 import torch
@@ -17,7 +17,10 @@ def settings(quick=False):
 
 
 def problem(m, N, dtype, seed=0):
-    """The quickstart: f(x) = x₂² + x₆x₈ + cos x₁₀ in ten dimensions, sines of order 2, columns of norm 1."""
+    """The function of the README, f(x) = x₂² + x₆x₈ + cos x₁₀ in ten dimensions; sines of order 2, columns of norm 1.
+
+    Weights are from N(0, 1); the README draws them from N(-1, 1).
+    """
     X = np.random.default_rng(seed).uniform(-1, 1, (m + 2000, 10))
     y = X[:, 1] ** 2 + X[:, 5] * X[:, 7] + np.cos(X[:, 9])
     W, b = sparse_frequencies(N, 10, 2, phases=True, random_state=seed)

@@ -1,4 +1,6 @@
-"""EigenPro on MNIST: the published table beside ours, other kernels, and what lowers the error.
+"""EigenPro on MNIST beyond the published runs: other kernels, and what lowers the error.
+
+The published runs are experiments of `rfteach.published`.
 
 ``python benchmarks/mnist.py [RUN ...] [--rows 60000] [--folder DIR] [--out FILE]`` needs MNIST, in the
 folder that ``RFTEACH_DATA`` names or downloaded. Each run keeps a checkpoint in DIR after each epoch and
@@ -17,39 +19,20 @@ import numpy as np
 
 from harness import machine
 from rfteach.datasets import load_mnist
-from rfteach.eigenpro import EigenProClassifier
-from rfteach.features import RandomFourierFeatures
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
+from rfteach.published import EIGENPRO_SETTINGS, _Watched, fourier
 
 RESULTS = Path(__file__).resolve().parent / "results"
-SOURCE = dict(n_subsample=4800, n_eigen=160, batch_size=256)  # of Ma and Belkin (2017)
-SGD = dict(n_subsample=4800, n_eigen=0, batch_size=256, step_size=9.4)  # their 1.5 / λ₁, λ₁ = 0.157
-EPOCHS = (1, 5, 10, 20)
-PUBLISHED = {  # errors in %, Ma and Belkin (2017): test, training
-    "EigenPro, RKHS": ((1.75, 1.26, 1.22, 1.23), (0.43, 0.02, 0.0, 0.0)),
-    "SGD, RKHS": ((4.35, 2.32, 1.91, 1.63), (4.01, 1.58, 0.89, 0.40)),
-    "EigenPro, features": ((1.88, 1.48, 1.49, 1.48), (0.39, 0.05, 0.01, 0.0)),
-    "SGD, features": ((4.35, 2.51, 2.09, 1.75), (4.00, 1.70, 0.98, 0.48)),
-}
-
-
-def fourier(kernel, sampling="iid"):
-    """60 000 features: the cosine and the sine of 30 000 frequencies."""
-    return RandomFourierFeatures(kernel, n_components=60_000, form="paired", sampling=sampling, random_state=0)
 
 
 def runs():
-    """What can be run: name, parameters, whether shifted images are added."""
+    """What can be run: name and parameters; "shift" in a name says that shifted images are added."""
     gaussian = Gaussian(5.0)
     table = {
-        "EigenPro, RKHS": dict(kernel=gaussian, **SOURCE),
-        "SGD, RKHS": dict(kernel=gaussian, **SGD),
-        "EigenPro, features": dict(feature_map=fourier(gaussian), **SOURCE),
-        "SGD, features": dict(feature_map=fourier(gaussian), **SGD),
-        "Laplacian, RKHS": dict(kernel=Laplacian(10.0), **SOURCE),
-        "Laplacian, features": dict(feature_map=fourier(Laplacian(10.0)), **SOURCE),
-        "Cauchy, RKHS": dict(kernel=Cauchy(math.sqrt(40)), **SOURCE),
-        "Cauchy, features": dict(feature_map=fourier(Cauchy(math.sqrt(40))), **SOURCE),
+        "Laplacian, RKHS": dict(kernel=Laplacian(10.0), **EIGENPRO_SETTINGS),
+        "Laplacian, features": dict(feature_map=fourier(Laplacian(10.0)), **EIGENPRO_SETTINGS),
+        "Cauchy, RKHS": dict(kernel=Cauchy(math.sqrt(40)), **EIGENPRO_SETTINGS),
+        "Cauchy, features": dict(feature_map=fourier(Cauchy(math.sqrt(40))), **EIGENPRO_SETTINGS),
         "bandwidth 5": dict(kernel=gaussian, max_iter=10),
         "the same, nothing kept": dict(kernel=gaussian, max_iter=3, cache=None),
     }
@@ -58,7 +41,7 @@ def runs():
     table["Matérn 5/2, bandwidth 8"] = dict(kernel=Matern(2.5, 8.0), max_iter=10)
     for k in (40, 320):
         table[f"k = {k}"] = dict(kernel=gaussian, n_eigen=k, max_iter=10)
-    table["orthogonal features"] = dict(feature_map=fourier(gaussian, "orthogonal"), **SOURCE)
+    table["orthogonal features"] = dict(feature_map=fourier(gaussian, sampling="orthogonal"), **EIGENPRO_SETTINGS)
     table["one shift of each image"] = dict(kernel=gaussian, max_iter=6)
     return table
 
@@ -72,24 +55,10 @@ def shifted(X, y):
     return np.concatenate([X, added]), np.concatenate([y, y])
 
 
-class Watched(EigenProClassifier):
-    """Also notes the error on the training rows after the published epochs, where all rows are kept."""
-
-    def _train(self, X, Y, *rest):
-        self._targets_of_rows = Y
-        super()._train(X, Y, *rest)
-
-    def _error(self, rows, first, Y):
-        if self.n_iter_ + 1 in EPOCHS and rows.held >= first:
-            error = super()._error(rows, 0, self._targets_of_rows)
-            self.history_.setdefault("after", []).append([self.n_iter_ + 1, error])
-        return super()._error(rows, first, Y)
-
-
 def measure(name, parameters, data, folder, cache_size):
     """Errors and seconds by epoch, and the figures of the preconditioner."""
     X, y, X_test, y_test = data
-    model = Watched(
+    model = _Watched(
         **{"max_iter": 20, "cache": "half", **parameters}, random_state=0, verbose=True,
         cache_size=cache_size, checkpoint=folder / f"{name}.npz")
     start = time.perf_counter()
@@ -104,20 +73,6 @@ def measure(name, parameters, data, folder, cache_size):
             "epochs": [round(s, 2) for s in history["seconds"]]}
 
 
-def published(record):
-    """Lines of the published table, theirs and ours."""
-    lines = [f"{'error in %, test (training)':28}" + "".join(f"{f'epoch {e}':>16}" for e in EPOCHS)]
-    for name, (test, training) in PUBLISHED.items():
-        cells = [f"{a:.2f} ({b:.2f})" for a, b in zip(test, training)]
-        lines.append(f"{name:20}theirs  " + "".join(f"{cell:>16}" for cell in cells))
-        if name in record:
-            found, after = record[name]["test"], record[name]["training after"]
-            cells = [f"{found[e - 1]:.2f} ({after[str(e)]:.2f})" if str(e) in after else f"{found[e - 1]:.2f}"
-                     for e in EPOCHS if e <= len(found)]
-            lines.append(f"{'':20}ours    " + "".join(f"{cell:>16}" for cell in cells))
-    return lines
-
-
 def summary(record):
     """One line for each run: errors, best, and time."""
     lines = [f"{'run':28}{'k':>5}{'batch':>6}{'test error in % after epochs 1, 2, 3, 5, 10, 20':>50}{'seconds':>9}"]
@@ -128,8 +83,8 @@ def summary(record):
 
 
 def main(argv=None):
-    """Measure the named runs that are not in the file yet, and print both tables."""
-    parser = argparse.ArgumentParser(description="EigenPro on MNIST: the published table and ours.")
+    """Measure the named runs that are not in the file yet, and print what the file has."""
+    parser = argparse.ArgumentParser(description="EigenPro on MNIST: other kernels, and what lowers the error.")
     parser.add_argument("run", nargs="*", help="which runs (all)")
     parser.add_argument("--list", action="store_true", help="name the runs and stop")
     parser.add_argument("--rows", type=int, default=60_000, help="training images, the first ones (60000)")
@@ -144,7 +99,8 @@ def main(argv=None):
         return
     if unknown := [name for name in args.run if name not in table]:
         parser.error(f"no such run: {unknown}; --list names them")
-    record = {"machine": machine(), "date": str(date.today()), "rows": args.rows, "runs": {}}
+    record = {"command": "python benchmarks/mnist.py", "machine": machine(), "date": str(date.today()),
+              "rows": args.rows, "runs": {}}
     if args.out.exists():
         record = json.loads(args.out.read_text(encoding="utf-8"))
     if record["rows"] != args.rows:
@@ -160,7 +116,7 @@ def main(argv=None):
         rows = shifted(X, y) if "shift" in name else (X, y)
         record["runs"][name] = measure(name, table[name], (*rows, X_test, y_test), args.folder, args.cache_size)
         args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print("\n".join(["", *published(record["runs"]), "", *summary(record["runs"])]))
+    print("\n".join(["", *summary(record["runs"])]))
 
 
 if __name__ == "__main__":

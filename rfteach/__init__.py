@@ -22,6 +22,9 @@ _PUBLIC = {
     "surrogate": ["AnisotropicKernelPCA", "ProjectedSurrogate", "SparsePCE", "particle_swarm", "sobol_indices"],
     "adaptive": ["AdaptiveFeatureRegressor"],
     "attention": ["RandomFeatureAttention", "random_feature_attention"],
+    "published": [],
+    "reproductions": ["reproduce"],
+    "cli": [],
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = ["__version__", *_PUBLIC, *_HOME]

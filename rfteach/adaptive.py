@@ -20,6 +20,7 @@ from sklearn.utils import check_scalar
 from tqdm import tqdm
 
 from rfteach.arrays import (
+    all_or_nothing,
     distinct_rows,
     random_generator,
     row_blocks,
@@ -449,6 +450,7 @@ class AdaptiveFeatureRegressor(_Expansion):
                 f"alpha must be 'loo', 'evidence' or a number ≥ 0, got {self.alpha!r}"
             )
 
+    @all_or_nothing
     def fit(self, X, y, sample_weight=None):
         """Learn relevances, bandwidths and smoothness, choose the waves, and solve for coefficients.
 

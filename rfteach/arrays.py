@@ -4,14 +4,16 @@
 
 # %% auto #0
 __all__ = ['Like', 'resolve_device', 'needs_grad', 'as_tensor', 'validate_input', 'random_generator', 'memory_budget',
-           'block_bytes', 'row_blocks', 'empty', 'row_hashes', 'distinct_rows']
+           'block_bytes', 'row_blocks', 'empty', 'row_hashes', 'distinct_rows', 'all_or_nothing']
 
 # %% ../nbs/00_arrays.ipynb #552b1cb1
 import numbers
+import re
 import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Iterator
 
 import numpy as np
@@ -282,13 +284,18 @@ def validate_input(estimator, X, *, reset, sparse=False, device=None):
         T, like = as_tensor(X, device=device)
         _check_columns(estimator, T.shape[1], reset)
         return T, like
-    A = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        accept_sparse="csr" if sparse else False,
-        dtype="numeric",
-    )
+    try:
+        A = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            accept_sparse="csr" if sparse else False,
+            dtype="numeric",
+        )
+    except ValueError as error:
+        if re.search(r"\bX\b", str(error)):
+            raise
+        raise ValueError(f"X: {error}") from error
     if sp.issparse(A):
         if device is not None and resolve_device(device).type != "cpu":
             raise ValueError(
@@ -507,3 +514,38 @@ def distinct_rows(X, Y=None, *, weight=None, seed=0):
     share = (w / total[group])[:, None]
     means = Y.new_zeros(len(rows), Y.shape[1])
     return rows, means.index_add_(0, group, share * Y[kept]), total
+
+# %% ../nbs/00_arrays.ipynb #648d85c6
+def all_or_nothing(method):
+    """Decorate a method: where it raises, Ctrl-C included, its object has the attributes it had before.
+
+    Attributes are bound anew, not copied: the method must not change an object in place that an
+    attribute held before the call.
+
+    Examples
+    --------
+    >>> class Pair:
+    ...     @all_or_nothing
+    ...     def set(self, a, b):
+    ...         self.a = a
+    ...         self.b = 1 / b
+    >>> pair = Pair()
+    >>> pair.set(1, 0)
+    Traceback (most recent call last):
+        ...
+    ZeroDivisionError: division by zero
+    >>> vars(pair)
+    {}
+    """
+
+    @wraps(method)
+    def safe(self, *args, **kwargs):
+        before = dict(vars(self))
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return safe

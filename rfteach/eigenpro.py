@@ -32,6 +32,7 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from rfteach.arrays import (
+    all_or_nothing,
     as_tensor,
     block_bytes,
     empty,
@@ -784,12 +785,13 @@ class _EigenPro(BaseEstimator):
             self.n_iter_, self.history_ = saved["n_iter"], saved["history"]
             self._factor = saved["factor"]
             state, best = saved["state"], saved["best"].to(self._c)
-        try:
-            self._train(X, Y, X_val, Y_val, state, best, again, checkpoint, digest)
-        except ValueError:
-            if not again:
-                del self._c  # nothing was learned
-            raise
+        if again:  # what the last fit left stays as it is until this one is done
+            self._c, self.history_ = self._c.clone(), self._past()
+        self._train(X, Y, X_val, Y_val, state, best, again, checkpoint, digest)
+
+    def _past(self):
+        """A copy of the history, to go on with."""
+        return {name: list(values) for name, values in self.history_.items()}
 
     def _train(self, X, Y, X_val, Y_val, state, best, again, checkpoint, digest):
         last = self.max_iter + (self.n_iter_ if again else 0)
@@ -829,7 +831,7 @@ class _EigenPro(BaseEstimator):
                     f"cache='half': {trouble}; the epoch is repeated with rows in full precision, as many "
                     "as fit cache_size",
                     RuntimeWarning,
-                    stacklevel=4,
+                    stacklevel=5,
                 )
                 self._c, state["cache"] = before, "full"
                 rows = self._open(X, X_val, "full")
@@ -856,7 +858,7 @@ class _EigenPro(BaseEstimator):
                 f"the loss still falls by more than tol={self.tol:g} in an epoch after "
                 f"max_iter={self.max_iter} epochs",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         if self.early_stopping:
             self._c = best
@@ -924,7 +926,7 @@ class _EigenPro(BaseEstimator):
         warnings.warn(
             f"the iteration diverged; it starts again with half the step, {self.step_size_ * self._factor:.4g}",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
     def _finished(self, state):
@@ -988,7 +990,8 @@ class _EigenPro(BaseEstimator):
                 0 if self.feature_map is None else self._width(X), Y.shape[1]
             )
             self._X = X[:0] if self.feature_map is None else None
-        c, centers, old = self._c, self._X, 0
+        c, centers, old = self._c.clone(), self._X, 0
+        self.history_ = self._past()
         if centers is not None:
             old, centers = len(centers), torch.cat([centers, X])
             c = torch.cat([c, X.new_zeros(len(X), Y.shape[1])])
@@ -1007,12 +1010,7 @@ class _EigenPro(BaseEstimator):
             if sound and loss <= 4 * max([power, *losses[:1]]):
                 break
             c = before.clone()
-            try:
-                self._slow_down()
-            except ValueError:
-                if first:
-                    del self._c
-                raise
+            self._slow_down()
         self._c, self._X, self._rows_seen = c, centers, None
         self._order = np.concatenate([self._order, seen + order])
         for name, value in (
@@ -1280,6 +1278,7 @@ class EigenProRegressor(MultiOutputMixin, RegressorMixin, _EigenPro):
     True
     """
 
+    @all_or_nothing
     def fit(self, X, y, X_val=None, y_val=None):
         """Choose preconditioner, batch size and step from the data, and run epochs.
 
@@ -1317,6 +1316,7 @@ class EigenProRegressor(MultiOutputMixin, RegressorMixin, _EigenPro):
         self._one = one
         return self
 
+    @all_or_nothing
     def partial_fit(self, X, y):
         """One pass over rows that come in pieces; the first call chooses what ``fit`` chooses.
 
@@ -1415,6 +1415,7 @@ class EigenProClassifier(_LeastSquaresClassifier, _EigenPro):
 
     _low = 0.0
 
+    @all_or_nothing
     def fit(self, X, y, X_val=None, y_val=None):
         """Choose preconditioner, batch size and step from the data, and run epochs.
 
@@ -1450,6 +1451,7 @@ class EigenProClassifier(_LeastSquaresClassifier, _EigenPro):
         self._fit(X, self._targets(y, X).to(X), validation)
         return self
 
+    @all_or_nothing
     def partial_fit(self, X, y, classes=None):
         """One pass over rows that come in pieces; the first call chooses what ``fit`` chooses.
 

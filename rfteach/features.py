@@ -25,6 +25,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from rfteach.arrays import (
+    all_or_nothing,
     as_tensor,
     block_bytes,
     empty,
@@ -405,6 +406,7 @@ class RandomFourierFeatures(
         self.random_state = random_state
         self.device = device
 
+    @all_or_nothing
     def fit(self, X, y=None):
         """Draw the frequencies for data with as many columns as X; a bandwidth may look at its values.
 

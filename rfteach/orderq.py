@@ -24,6 +24,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from rfteach.arrays import (
+    all_or_nothing,
     as_tensor,
     distinct_rows,
     empty,
@@ -876,6 +877,7 @@ class _SparseExpansion(_Expansion):
         A /= torch.where(zero, torch.inf, norm)
         return A, mean, norm
 
+    @all_or_nothing
     def fit(self, X, y, sample_weight=None):
         """Draw the features, find the few that explain y, and keep those.
 

@@ -12,7 +12,6 @@ import numbers
 import warnings
 from copy import copy
 from dataclasses import dataclass
-from functools import wraps
 from operator import mul
 
 import numpy as np
@@ -28,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from rfteach.arrays import (
+    all_or_nothing,
     as_tensor,
     empty,
     random_generator,
@@ -675,22 +675,6 @@ class _Scatter:
         return torch.where(variance.sqrt() > rounding, variance.sqrt(), 0.0)
 
 # %% ../nbs/09_pca.ipynb #0f0da8dc
-def _all_or_nothing(method):
-    """A method after whose failure the estimator is as it was before."""
-
-    @wraps(method)
-    def safe(self, X, y=None):
-        before = dict(vars(self))
-        try:
-            return method(self, X, y)
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
-
-    return safe
-
-
 class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal components as minimisers of the regularised reconstruction error (9.1).
 
@@ -802,7 +786,7 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.device = device
         self.verbose = verbose
 
-    @_all_or_nothing
+    @all_or_nothing
     def fit(self, X, y=None):
         """Find the components.
 
@@ -845,7 +829,7 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             )
         return self
 
-    @_all_or_nothing
+    @all_or_nothing
     def partial_fit(self, X, y=None):
         """Take more rows in.
 

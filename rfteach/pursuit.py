@@ -17,7 +17,7 @@ import torch
 from sklearn.base import clone
 from sklearn.utils import check_scalar
 
-from .arrays import row_blocks
+from .arrays import all_or_nothing, row_blocks
 from .orderq import _SparseExpansion
 from rfteach.ridge import (
     _centre,
@@ -750,6 +750,7 @@ class HARFERegressor(_SparseExpansion):
             if not isinstance(value, str) or value not in words:
                 raise ValueError(f"{name} must be one of {words}, got {value!r}")
 
+    @all_or_nothing
     def fit(self, X, y, sample_weight=None):
         """Draw features, choose those that explain y, and keep these.
 

@@ -25,6 +25,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rfteach.arrays import (
+    all_or_nothing,
     as_tensor,
     distinct_rows,
     empty,
@@ -221,6 +222,7 @@ class NystroemFeatures(
         self.random_state = random_state
         self.device = device
 
+    @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
         """Choose the centres and compute the whitening.
 
@@ -390,6 +392,7 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.device = device
 
+    @all_or_nothing
     def fit(self, X, y, sample_weight=None):
         """Choose the centres, the scale and the penalty, and solve for the weights.
 

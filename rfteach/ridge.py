@@ -12,6 +12,7 @@ import numbers
 import os
 import warnings
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -34,6 +35,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from rfteach.arrays import (
     Like,
+    all_or_nothing,
     as_tensor,
     distinct_rows,
     needs_grad,
@@ -79,10 +81,13 @@ def _check_system(A, y):
 
 # %% ../nbs/03_ridge.ipynb #c773fc82
 def _add_gram(G, B, panel=256):
-    """Add BᵀB to the lower triangle of G."""
+    """Add BᵀB, computed in the dtype of B, to the lower triangle of G."""
     for start in range(0, B.shape[1], panel):
         cols = slice(start, min(start + panel, B.shape[1]))
-        G[cols, : cols.stop].addmm_(B[:, cols].T, B[:, : cols.stop])
+        if B.dtype == G.dtype:
+            G[cols, : cols.stop].addmm_(B[:, cols].T, B[:, : cols.stop])
+        else:
+            G[cols, : cols.stop] += B[:, cols].T @ B[:, : cols.stop]
 
 
 def _symmetric(G):
@@ -176,11 +181,11 @@ def _solve_svd(A, y, lam, rcond=None):
     return V @ (U.T @ y / (s + lam / s)[:, None])
 
 
-def _power_of_two(T):
-    """A power of two near the largest entry of T, or 1 where all squares are far from overflow."""
+def _power_of_two(T, dtype=None):
+    """A power of two near the largest entry of T, or 1 where its square is far inside of dtype's range."""
     low, high = torch.aminmax(T.detach())
     largest = float(max(-low, high))
-    finfo = torch.finfo(T.dtype)
+    finfo = torch.finfo(dtype or T.dtype)
     if largest == 0 or finfo.tiny**0.25 < largest < finfo.max**0.25:
         return 1.0
     return 2.0 ** (math.frexp(largest)[1] - 1)
@@ -633,18 +638,22 @@ class _Moments:
     """Weight, mean and centred second moments of rows [a, y], merged by (3.15) and (3.16).
 
     Rows come in batches of some thousand. A batch is summed up around the mean of its first rows, so
-    that a matrix of the size of G is read and written for the centring once in a batch only; products
-    of float32 rows are summed up in float32 within a batch, and in float64 over batches.
+    that a matrix of the size of G is read and written for the centring once in a batch only. Few rows
+    are held until there are ``run`` of them, so that neither G nor a copy of it is written for each.
+    Sums of float32 go over at most ``run`` rows, those over runs are in float64.
+
+    In place only G is written, and only by an object that owns it.
     """
 
-    batch = 8192
+    batch, run = 8192, 1024
 
     def __init__(self, D, fit_intercept, device):
         self.fit_intercept, self.weight, self.eps = fit_intercept, 0.0, 0.0
         self.solved = None
         self.mean = torch.zeros(D, dtype=torch.float64, device=device)
         self.G = torch.zeros(D, D, dtype=torch.float64, device=device)  # lower triangle
-        self.single = None  # the same for float32 rows of the batch
+        self.owned = True
+        self.held, self.n_held = (), 0  # centred and weighted rows that are not in G yet
         self._start_batch()
 
     def _start_batch(self):
@@ -654,8 +663,19 @@ class _Moments:
             torch.zeros_like(self.mean),
         )
 
+    def shared(self):
+        """A copy, at no cost until rows are added to it; what is then done to it does not show here."""
+        new = copy(self)
+        new.owned = False
+        return new
+
+    def _own(self):
+        if not self.owned:
+            self.G, self.owned = self.G.clone(), True
+        return self.G
+
     def add(self, B, w):
-        """Take in the rows of B, which are overwritten, with weights w (or None)."""
+        """Take in the rows of B, which are kept and overwritten, with weights w (or None)."""
         self.eps = max(self.eps, torch.finfo(B.dtype).eps)
         v = torch.ones(len(B), dtype=B.dtype, device=B.device) if w is None else w.to(B)
         weight = float(len(B) if w is None else w.sum())
@@ -665,43 +685,57 @@ class _Moments:
             if self.rows == 0:
                 self.origin = (v @ B / weight).double()
             B -= self.origin.to(B)
-            self.total += v @ B
+            for part, u in zip(B.split(self.run), v.split(self.run), strict=True):
+                self.total = self.total + u @ part
         if w is not None:
             B *= v.sqrt()[:, None]
-        if B.dtype == self.G.dtype:
-            _add_gram(self.G, B)
-        else:
-            if self.single is None:
-                self.single = torch.zeros_like(self.G, dtype=B.dtype)
-            _add_gram(self.single, B)
+        if self.held and self.held[0].dtype != B.dtype:
+            self._multiply()
+        self.held, self.n_held = (*self.held, B), self.n_held + len(B)
+        if self.n_held >= self.run:
+            self._multiply()
         self.rows, self.solved = self.rows + len(B), None
         self.batch_weight += weight
         if self.rows >= self.batch:
-            self.flush()
+            self._merge_batch()
+
+    def _multiply(self):
+        """Add the products of the rows that are held to G."""
+        if not self.held:
+            return
+        B = torch.cat(self.held) if len(self.held) > 1 else self.held[0]
+        exact = B.dtype == self.G.dtype
+        for part in B.tensor_split(1 if exact else math.ceil(len(B) / self.run)):
+            _add_gram(self._own(), part)
+        self.held, self.n_held = (), 0
+
+    def _merge_batch(self):
+        self._multiply()
+        delta = self.total / self.batch_weight
+        self._own().addr_(delta, delta, alpha=-self.batch_weight)
+        self._shift(self.batch_weight, self.origin + delta)
+        self._start_batch()
 
     def flush(self):
-        """Merge the batch."""
+        """Merge the batch; everything stays as it is until the new sums are there."""
         if self.batch_weight:
-            if self.single is not None:
-                self.G += self.single
-                self.single.zero_()
-            delta = self.total / self.batch_weight
-            self.G.addr_(delta, delta, alpha=-self.batch_weight)
-            self._shift(self.batch_weight, self.origin + delta)
-        self._start_batch()
+            new = self.shared()
+            new._merge_batch()
+            vars(self).update(vars(new))
 
     def _shift(self, weight, mean):
         total, delta = self.weight + weight, mean - self.mean
         if self.fit_intercept:
-            self.G.addr_(delta, delta, alpha=self.weight * weight / total)
-            self.mean += delta * (weight / total)
+            self._own().addr_(delta, delta, alpha=self.weight * weight / total)
+            self.mean = self.mean + delta * (weight / total)
         self.weight, self.solved = total, None
 
     def merge(self, other):
         self.flush()
+        other = other.shared()
         other.flush()
         if other.weight:
-            self.G += other.G.to(self.G)
+            self.G, self.owned = self.G + other.G.to(self.G), True
             self.eps = max(self.eps, other.eps)
             self._shift(other.weight, other.mean.to(self.mean))
 
@@ -750,7 +784,7 @@ class _Moments:
 
 
 class _Triangle:
-    """The triangular factor R of rows [1, a, y], by (3.17)."""
+    """The triangular factor R of rows [1, a, y], by (3.17). Nothing is written in place."""
 
     def __init__(self, D, fit_intercept, device):
         self.fit_intercept, self.weight, self.solved = fit_intercept, 0.0, None
@@ -759,6 +793,10 @@ class _Triangle:
         self.rows = torch.zeros(
             0, D + fit_intercept, dtype=torch.float64, device=device
         )
+
+    def shared(self):
+        """A copy; what is then done to it does not show here."""
+        return copy(self)
 
     def add(self, B, w):
         """Take in the rows of B with weights w (or None)."""
@@ -881,8 +919,11 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         all rows, which keeps the digits that "gram" loses where the condition number of the features
         is beyond 1e5 or so; several times slower.
     dtype : {None, "float32", "float64"}, default None
-        Arithmetic of the products of "gram"; None stands for that of the rows. They are summed up in
-        float64 in any case, as all of "qr" is.
+        Arithmetic of the products of "gram"; None stands for that of the rows, and for float64 where
+        squares may leave the range of float32. Products in float32 are summed up in float32 over runs of
+        at most 1024 rows, and in float64 over runs: a sum of products a b is off by at most about
+        1024 · 2⁻²⁴ = 6e-5 of the sum of their sizes however many rows there are, and typically by
+        2e-6 of it or less. "qr" is in float64.
     device : str, torch.device or None, default None
         Where to compute; None means where the first block is.
 
@@ -901,8 +942,9 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
 
     Notes
     -----
-    Memory: N² numbers for "gram", up to 5N² for "qr", and one block. Results do not depend on the size or the order of the blocks but
-    for rounding.
+    Memory: N² numbers and up to 1024 rows for "gram", up to 5N² numbers for "qr", and one block; twice
+    that within a call of ``partial_fit``, so that one that fails leaves what was there. Results do not
+    depend on the size or the order of the blocks but for rounding.
 
     References
     ----------
@@ -927,6 +969,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         self.dtype = dtype
         self.device = device
 
+    @all_or_nothing
     def fit(self, A, y, sample_weight=None):
         """Forget what was seen, and take in A and y, as `partial_fit`.
 
@@ -947,6 +990,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         """
         return self._take(A, y, sample_weight, first=True)
 
+    @all_or_nothing
     def partial_fit(self, A, y, sample_weight=None):
         """Take in a block of rows.
 
@@ -971,7 +1015,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
             A, y, sample_weight, first=not hasattr(self, "n_samples_seen_")
         )
 
-    def _take(self, A, y, sample_weight, first):
+    def _take(self, A, y, sample_weight, first, in_place=False):
         _check_alpha(self.alpha, "gcv")
         if self.method not in ("gram", "qr"):
             raise ValueError(f"method must be 'gram' or 'qr', got {self.method!r}")
@@ -986,18 +1030,25 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         N, k = A.shape[1], y.shape[1]
         if first:
             kind = _Moments if self.method == "gram" else _Triangle
-            self._sums = kind(N + k, self.fit_intercept, A.device)
+            sums = kind(N + k, self.fit_intercept, A.device)
             self._n_outputs, self._one_column = k, one_column
             self.n_samples_seen_ = 0
         elif (k, one_column) != (self._n_outputs, self._one_column):
             raise ValueError(
                 f"y has {k} outputs, but earlier blocks had {self._n_outputs}"
             )
-        dtype = {"float32": torch.float32, "float64": torch.float64}.get(self.dtype)
-        _stream(self._sums, A, y, w, dtype or A.dtype)
+        else:  # a copy: what was seen before is not lost if this block fails
+            sums = self._sums if in_place else self._sums.shared()
+        dtype = A.dtype if self.dtype is None else getattr(torch, self.dtype)
+        if self.dtype is None and dtype == torch.float32:
+            near = all(_power_of_two(T, dtype) == 1 for T in (A, y))
+            dtype = dtype if near else torch.float64
+        _stream(sums, A, y, w, dtype)
+        self._sums = sums
         self.n_samples_seen_ += len(A)
         return self
 
+    @all_or_nothing
     def merge(self, other):
         """Take in all that another `StreamingRidge` has seen, which stays as it is.
 
@@ -1027,7 +1078,9 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
                 raise ValueError(
                     f"other does not fit: it has {name} = {theirs[name]}, this one has {a}"
                 )
-        self._sums.merge(other._sums)
+        sums = self._sums.shared()
+        sums.merge(other._sums)
+        self._sums = sums
         self.n_samples_seen_ += other.n_samples_seen_
         return self
 
@@ -1039,6 +1092,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
             "number of outputs": self._n_outputs,
         }
 
+    @all_or_nothing
     def all_reduce(self, group=None):
         """Replace the sums by those of all processes, so that each has the whole fit.
 
@@ -1069,7 +1123,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
                         raise ValueError(
                             f"process {rank} has {name} = {int(b)}, this one has {int(a)}"
                         )
-            self._sums = self._sums.reduce(gather, add_up)
+            self._sums = self._sums.shared().reduce(gather, add_up)
             self.n_samples_seen_ = sum(int(other[-1]) for other in seen)
         return self
 
@@ -1380,16 +1434,21 @@ class _FeatureRidge(BaseEstimator):
     def _partial_fit(self, X, like, y, w, first):
         if first:
             self._start(X, like, y, w)
-            self._stream = StreamingRidge(
+            stream = StreamingRidge(
                 fit_intercept=self.fit_intercept,
                 method="qr" if self.solver == "qr" else "gram",
                 dtype=None if self.solver == "gram" else "float64",
                 device=self._device,
             )
+        else:
+            stream = copy(self._stream)
+            stream._sums = stream._sums.shared()
         for rows in row_blocks(X.shape[0], self.n_components_ * 8, self._device):
-            Z = self._transform(X[rows], like)
-            self._stream.partial_fit(Z, y[rows], None if w is None else w[rows])
-        self._stream.alpha = self.alpha
+            Z, weight = self._transform(X[rows], like), None if w is None else w[rows]
+            seen = hasattr(stream, "n_samples_seen_")
+            stream._take(Z, y[rows], weight, first=not seen, in_place=True)
+        stream.alpha = self.alpha
+        self._stream = stream
 
     def _solution(self):
         """c, intercept and penalty; those of a stream are solved for when first asked for."""
@@ -1522,6 +1581,7 @@ class RandomFeatureRidge(
     True
     """
 
+    @all_or_nothing
     def fit(self, X, y, sample_weight=None):
         """Fit the feature map to X, choose the penalty, and solve.
 
@@ -1548,6 +1608,7 @@ class RandomFeatureRidge(
         return self
 
     @available_if(_one_pass)
+    @all_or_nothing
     def partial_fit(self, X, y, sample_weight=None):
         """Take in a block of rows; the first one, also the first after ``fit``, starts afresh.
 
@@ -1711,6 +1772,7 @@ class RandomFeatureRidgeClassifier(_LeastSquaresClassifier, _FeatureRidge):
     True
     """
 
+    @all_or_nothing
     def fit(self, X, y, sample_weight=None):
         """Fit the feature map to X, choose the penalty, and solve.
 
@@ -1737,6 +1799,7 @@ class RandomFeatureRidgeClassifier(_LeastSquaresClassifier, _FeatureRidge):
         return self
 
     @available_if(_one_pass)
+    @all_or_nothing
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Take in a block of rows; the first one, also the first after ``fit``, starts afresh.
 

@@ -30,6 +30,7 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from rfteach.arrays import (
+    all_or_nothing,
     as_tensor,
     empty,
     random_generator,
@@ -479,6 +480,7 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.max_candidates = max_candidates
         self.device = device
 
+    @all_or_nothing
     def fit(self, X, y):
         """Choose polynomials and fit their coefficients.
 
@@ -534,7 +536,7 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 warnings.warn(
                     f"{int(beyond.sum())} of {len(X)} rows of X leave the bounds and are moved to their edge",
                     UserWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
         scale = [_power_of_two(t) for t in y.T]
         y = y / y.new_tensor(scale)
@@ -736,6 +738,7 @@ class AnisotropicKernelPCA(
         self.random_state = random_state
         self.device = device
 
+    @all_or_nothing
     def fit(self, X, y=None):
         """Find the components.
 
@@ -1201,6 +1204,7 @@ class ProjectedSurrogate(
         self.random_state = random_state
         self.verbose = verbose
 
+    @all_or_nothing
     def fit(self, X, y):
         """Search the parameters, then fit reduction and surrogate to all rows.
 
@@ -1460,7 +1464,7 @@ class ProjectedSurrogate(
 
     @property
     def _n_features_out(self):
-        return self.transform(np.zeros((1, self.n_features_in_))).shape[1]
+        return self.reduction_.transform(np.zeros((1, self.n_features_in_))).shape[1]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -21,6 +21,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ex
 # The notebooks are executed already.
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # what cells display as Markdown: with tables, formulas, links
 myst_enable_extensions = ["dollarmath", "smartquotes"]
 myst_dmath_double_inline = True
 myst_heading_anchors = 4

@@ -89,8 +89,12 @@ def content_key(nb):
     package = sorted((ROOT / settings(ROOT)["lib_path"]).rglob("*.py"))
     parts = [sys.version, os.environ.get("RFTEACH_DATA", "")]
     parts += [f"{cell.cell_type}\n{cell.source}" for cell in nb.cells]
-    results = sorted((ROOT / "benchmarks/results").glob("*.json"))  # chapters show some of them
+    results = sorted((ROOT / "benchmarks/results").rglob("*.json*"))  # chapters show some of them
     files = [*package, ROOT / "constraints.txt", *results]
+    if any(cell.cell_type == "code" and ".ipynb" in cell.source for cell in nb.cells):  # it reads the others
+        files.append(ROOT / "_quarto.yml")
+        others = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(NBS.glob("*.ipynb"))]
+        parts += ["".join(cell["source"]) for other in others for cell in other["cells"]]
     parts += [file.read_text(encoding="utf-8") for file in files]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

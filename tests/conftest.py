@@ -10,7 +10,7 @@ os.environ["SCIPY_ARRAY_API"] = "1"  # read when SciPy is imported; scikit-learn
 FIRST = ["test_notebooks", "test_arrays", "test_datasets", "test_plots", "test_kernels",
          "test_features", "test_ridge", "test_bandwidth", "test_rbf",
          "test_orderq", "test_pursuit", "test_eigenpro", "test_pca", "test_surrogate", "test_adaptive",
-         "test_attention"]
+         "test_attention", "test_reproductions", "test_robustness"]
 LAST = ["test_benchmarks", "test_package", "test_site"]
 SECONDS = defaultdict(float)  # by stage
 NOTES = {}  # remarks on a stage, for the same table

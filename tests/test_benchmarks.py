@@ -185,14 +185,14 @@ def test_mnist_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     y = rng.integers(3, size=120)
     X = (rng.uniform(0, 0.5, (120, 784)) + 0.5 * (np.arange(784) % 3 == y[:, None])).astype(np.float32)
     monkeypatch.setattr(mnist, "load_mnist", lambda split, return_X_y: (X, y))
-    monkeypatch.setattr(mnist, "fourier", lambda *given: mnist.RandomFourierFeatures(
-        given[0], n_components=50, random_state=0))
-    file, names = tmp_path / "mnist.json", ["EigenPro, RKHS", "EigenPro, features", "one shift of each image"]
+    wide = mnist.fourier
+    monkeypatch.setattr(mnist, "fourier", lambda *given, **named: wide(*given, **named, n_components=50))
+    file, names = tmp_path / "mnist.json", ["Laplacian, RKHS", "Laplacian, features", "one shift of each image"]
     arguments = ["--rows", "100", "--folder", str(tmp_path), "--out", str(file)]
     mnist.main([names[0], *arguments])
     mnist.main([*names, *arguments])
     printed = capsys.readouterr().out
-    assert printed.count(f"{names[0]}\n") == 1 and printed.count("ours") == 3
+    assert printed.count(f"{names[0]}\n") == 1 and printed.count("test error in %") == 2
     record = json.loads(file.read_text(encoding="utf-8"))
     assert list(record["runs"]) == names and {"cpu", "cores", "torch"} <= set(record["machine"])
     for name, found in record["runs"].items():
@@ -209,3 +209,16 @@ def test_mnist_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit):
             mnist.main(wrong)
         assert words in capsys.readouterr().err
+
+
+def test_every_record_is_shown():
+    """The page on benchmarks has the title and every setting of each record of `run`, and names the other files."""
+    page = json.loads((run.HERE.parent / "nbs/12_benchmarks.ipynb").read_text(encoding="utf-8"))
+    shown = "".join("".join(output.get("data", {}).get("text/markdown", ""))
+                    for cell in page["cells"] for output in cell.get("outputs", []))
+    for file in sorted((run.HERE / "results").glob("*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        assert f"`{file.name}`" in shown, f"{file.name} is newer than the page"
+        if "limits" in record:
+            assert f'{record["title"]}.' in shown and f'{record["command"]} --only' in shown, file.name
+            assert [row["setting"] for row in record["rows"] if f"| `{row['setting']}` |" not in shown] == []

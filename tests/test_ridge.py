@@ -319,18 +319,40 @@ def test_streaming_against_scikit_learn_and_its_choice_of_the_penalty():
     assert model.alpha_ == pytest.approx(path.lams[path.gcv.argmin()], rel=1e-6)
 
 
+RUN = 1024 * 2.0**-24  # of the sum of the sizes, what a float32 sum over 1024 products may be off by
+
+
 def test_float32_rows_are_summed_in_float64():
-    """Error of c over blocks of 100 rows: products in float32, sums in float64, against all in float64."""
+    """One row of 2¹² and 2500 of 1, one by one: of 2²⁴ + 2500, float32 loses every one; and c to float32's digits."""
+    ones = np.ones((1, 1), np.float32)
+    model = StreamingRidge(0.0, fit_intercept=False).partial_fit(4096 * ones, 4096 * ones[0])
+    for _ in range(2500):
+        model.partial_fit(ones, 0 * ones[0])
+    total = 2.0**24 + 2500
+    assert model.coef_[0] == pytest.approx(2.0**24 / total, rel=RUN)
+    assert abs(2.0**24 / total - 1) > 2 * RUN
+    assert model.predict(ones).dtype == np.float32
+    model = StreamingRidge(dtype="float32").fit(np.eye(3), np.arange(3.0))
+    assert model.predict(np.eye(3)).dtype == np.float64
+
+
+@pytest.mark.parametrize("size", [100, 1500, 20000])
+@pytest.mark.parametrize("weights", [False, True])
+def test_error_of_float32_sums(size, weights):
+    """Moments in float32 against float64, within the bound for runs; 8 u more for centring, weights and rounding."""
     rng = np.random.default_rng(0)
-    A = rng.normal(size=(20000, 5)).astype(np.float32)
+    A, w = rng.normal(size=(20000, 5)).astype(np.float32), rng.uniform(0.5, 2, 20000)
     y = (A @ np.arange(5.0)).astype(np.float32)
-    truth = StreamingRidge(1e-3, dtype="float64").fit(A, y).coef_
-    model = StreamingRidge(1e-3)
-    for rows in blocks(20000, 100):
-        model.partial_fit(A[rows], y[rows])
-    assert abs(model.coef_ - truth).max() < 2e-7 * 4
-    assert model.predict(A[:3]).dtype == np.float32
-    assert StreamingRidge(dtype="float32").fit(A.astype(float), y).predict(A[:3].astype(float)).dtype == np.float64
+    G = {}
+    for dtype in ("float32", "float64"):
+        model = StreamingRidge(1e-3, dtype=dtype)
+        for rows in blocks(20000, size):
+            model.partial_fit(A[rows], y[rows], w[rows] if weights else None)
+        model._sums.flush()
+        G[dtype] = model._sums.G.tril().numpy()
+    B = abs(np.column_stack([A, y]).astype(float)) * np.sqrt(w if weights else np.ones(20000))[:, None]
+    B += abs(B).mean(0)  # room for the shift by the mean
+    assert (abs(G["float32"] - G["float64"]) <= (RUN + 8 * 2.0**-24) * np.tril(B.T @ B)).all()
 
 
 def test_a_penalty_below_the_rounding_of_the_sums_is_told():

@@ -1,0 +1,167 @@
+"""The notation page: every public argument that stands for a symbol is on it, and it says the truth."""
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import re
+from dataclasses import is_dataclass
+
+import nbformat
+import pytest
+
+import notebooks
+import rfteach
+
+NBS = notebooks.NBS
+SYNC = "To mend: make sync"
+
+# Arguments that stand for no symbol. Where a name is a symbol for one callable and a setting of
+# another, write the latter as "callable.name", for example "plot_rate.label". Keep the order.
+SETTINGS = [
+    "any_code", "args", "argv", "attn_mask", "average_attn_weights", "ax", "axes", "backend",
+    "batch_first", "bias", "budget", "cache", "cache_size", "callback", "causal", "checkpoint",
+    "classes", "collapse", "columns", "complete", "criterion", "device", "download", "dropout",
+    "dtype", "early_stopping", "embed_dim", "entry", "estimator", "extra", "fail",
+    "fit_intercept", "form", "found", "gated", "group", "heads", "is_causal", "kdim", "keep",
+    "key_mask", "key_padding_mask", "kind", "label", "max_bytes", "max_candidates", "max_iter",
+    "method", "missing", "n_bytes", "n_folds", "n_iter_no_change", "n_points", "n_sweeps", "name",
+    "ndim", "need_weights", "normalize", "num_heads", "optimizer", "other", "out", "outside",
+    "path", "per_input", "phases", "pooled", "progress", "pursuit", "random_state", "rcond",
+    "records", "redraw", "reset", "return_X_y", "return_interval", "right", "row_bytes", "rows",
+    "sampling", "search", "seed", "selection", "shape", "solver", "sparse", "split", "standardize",
+    "statistic", "supports", "tensors", "tier", "timeout", "title", "tol", "topics", "validation",
+    "validation_fraction", "vdim", "verbose", "vmax", "vmin", "warm_start", "yerr",
+]
+
+
+def table(text):
+    """Return the rows of the first table in a Markdown text, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines[2:]]
+
+
+@functools.cache
+def chapters():
+    """Return ``{file: (rows, rest)}``: the table under "## Symbols", and all other text and code."""
+    found = {}
+    for path in notebooks.chapters():
+        sources = [cell.source for cell in nbformat.read(path, as_version=4).cells]
+        rows = [row for text in sources if text.startswith("## Symbols\n") for row in table(text)]
+        if rows:
+            rest = "\n".join(text for text in sources if not text.startswith("## Symbols\n"))
+            found[path.name] = rows, rest
+    return found
+
+
+@functools.cache
+def page_tables():
+    """Return the rows of the page's tables, as its stored outputs show them."""
+    outputs = [output["data"]["text/markdown"] for cell in notebooks.code_cells(NBS / "notation.ipynb")
+               for output in cell.outputs if "text/markdown" in output.get("data", {})]
+    assert len(outputs) == 3, f"nbs/notation.ipynb shows {len(outputs)} tables, not 3. {SYNC}"
+    return [table(text) for text in outputs]
+
+
+def named(cell):
+    """Return the names in backticks."""
+    return set(re.findall(r"`(\w+)`", cell))
+
+
+@functools.cache
+def parameters():
+    """Return ``{(module, callable): names of its arguments}``; a class has those of its methods too.
+
+    The constructors of dataclasses are left out: the library fills them, and users read them.
+    """
+    found = {}
+    for module in pkgutil.iter_modules(rfteach.__path__):
+        if module.name.startswith("_"):
+            continue
+        home = importlib.import_module(f"rfteach.{module.name}")
+        for name in getattr(home, "__all__", []):
+            thing = getattr(home, name)
+            parts = [thing] if callable(thing) and not inspect.isclass(thing) else []
+            if inspect.isclass(thing):
+                parts = [getattr(thing, key) for key in dir(thing) if key == "__call__" or key[0] != "_"]
+                parts = [part for part in parts if inspect.isfunction(part)
+                         and part.__module__.startswith("rfteach.")]
+                if not is_dataclass(thing) and not issubclass(thing, Exception):
+                    parts.append(thing)
+            names = [key for part in parts for key in inspect.signature(part).parameters]
+            if parts:
+                found[module.name, name] = [key for key in dict.fromkeys(names) if key != "self"]
+    assert len(found) > 80, "the search for public functions and classes finds too few"
+    return found
+
+
+def fail(title, lines, remedy):
+    pytest.fail("\n".join([title, *(f"  {line}" for line in lines), remedy]), pytrace=False)
+
+
+def test_every_argument_is_a_symbol_or_a_setting():
+    taken = {(module, named(name).pop()): named(arguments) for module, name, arguments in page_tables()[2]}
+    lost = [f"{module}.{name}: {key}" for (module, name), keys in parameters().items() for key in keys
+            if not {key, f"{name}.{key}"} & set(SETTINGS) and key not in taken.get((module, name), ())]
+    if lost:
+        fail("Arguments that are neither on the notation page nor known as settings:", lost,
+             "To mend: if it stands for a symbol, add a row to the table under '## Symbols' of the "
+             "chapter that defines it\n(a notebook in the sidebar of _quarto.yml), then: make sync. "
+             "If not, add the name to SETTINGS in tests/test_notation.py.")
+
+
+def test_settings_are_in_use_and_no_symbols():
+    found = parameters()
+    taken = {key for keys in found.values() for key in keys}
+    taken |= {f"{name}.{key}" for (_, name), keys in found.items() for key in keys}
+    if unused := [name for name in SETTINGS if name not in taken]:
+        fail("SETTINGS has names that nothing takes:", unused, "To mend: remove them from SETTINGS")
+    symbols = {name for row in page_tables()[0] for name in named(row[1])}
+    if both := [name for name in SETTINGS if name in symbols]:
+        fail("SETTINGS has names that are symbols on the notation page:", both,
+             "To mend: remove them from SETTINGS, or write them as callable.name")
+    assert SETTINGS == sorted(set(SETTINGS)), "To mend: sort SETTINGS, each name once"
+
+
+def test_rows_are_complete_and_true():
+    faults = []
+    formulas = {file: re.sub(r"\s", "", " | ".join(re.findall(r"\$\$?([^$]+)", rest)))
+                for file, (_, rest) in chapters().items()}
+    for symbol, code, shape, meaning, link, _ in page_tables()[0]:
+        letters = [re.escape(re.sub(r"\s", "", letter)) for letter in re.findall(r"\$(.+?)\$", symbol)]
+        if not (letters and shape and meaning):
+            faults.append(f"{symbol} {code}: symbol, shape or meaning is missing")
+        file = link.partition("](")[2][:-1]
+        if file not in formulas:
+            faults.append(f"{symbol} {code}: {link} leads to no chapter with a table")
+        elif not (any(re.search(rf"(?<![a-zA-Z\\]){letter}(?![a-zA-Z])", formulas[file]) for letter in letters)
+                  or any(re.search(rf"\b{name}\b", chapters()[file][1]) for name in named(code))):
+            faults.append(f"{symbol} {code}: {file} does not use it outside of its table")
+    if faults:
+        fail("Rows of the notation page:", faults,
+             "To mend: correct the table under '## Symbols' of the chapter, then: make sync")
+
+
+def test_no_symbol_is_defined_twice():
+    first, twice = {}, []
+    for file, (rows, _) in chapters().items():
+        for symbol, code, *_ in rows:
+            for pair in [(symbol, name) for name in named(code) or [""]]:
+                if pair in first:
+                    twice.append(f"{symbol} {pair[1]}: in {first[pair]} and in {file}")
+                first.setdefault(pair, file)
+    if twice:
+        fail("Symbols that two tables define:", twice,
+             "To mend: keep the row of the chapter that is read first; for another meaning write "
+             "'(of something)' behind the symbol")
+
+
+def test_the_page_shows_the_tables_of_the_chapters():
+    expected = [[*row, file] for file, (rows, _) in chapters().items() for row in rows]
+    stored = [[*row[:4], row[4].partition("](")[2][:-1]] for row in page_tables()[0]]
+    lines = [f"only in the chapter: {row}" for row in expected if row not in stored]
+    lines += [f"only on the page: {row}" for row in stored if row not in expected]
+    if lines or expected != stored:
+        fail("nbs/notation.ipynb is not what the chapters say:", lines or ["the order differs"], SYNC)
+
+

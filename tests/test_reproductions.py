@@ -1,0 +1,436 @@
+"""The table of published values, the verdicts, the runs that go on where they stopped, and the command."""
+
+import json
+import math
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rfteach import published, reproductions
+from rfteach.cli import main
+from rfteach.published import ENTRIES, EXPERIMENTS, SOURCES, Entry, Experiment
+from rfteach.reproductions import (counts, findings, half_digit, html_report, judge, load_results, markdown_report,
+                                   plan, reproduce, standard_error, text_report, topic_names, write_report)
+
+FULL = Path(__file__).parent.parent / "benchmarks/results/reproductions/results.jsonl"
+FAST_SECONDS = 240
+
+
+def entry(value="1.26", **changes):
+    return Entry(**{"topic": "t", "what": f"a value of {value}", "value": value, "source": "s", "where": "page 1",
+                    "experiment": "e", "quantity": "q", **changes})
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A table of two topics, and the list of the calls of their experiments."""
+    calls = []
+
+    def draw(seed, device):
+        calls.append(("draw", seed))
+        return {"q": 1.2 + 0.1 * (seed % 3), "r": 5.0}
+
+    def absent(seed, device):
+        raise FileNotFoundError("the pictures are not here")
+
+    experiments = {"draw": Experiment(draw, "numbers", fast=2, full=6, seconds=1.0),
+                   "absent": Experiment(absent, "pictures", fast=1, full=1, seconds=1.0, data="mnist"),
+                   "long": Experiment(draw, "the same, in the full tier", fast=0, full=1, seconds=9.0)}
+    entries = [entry("1.3", experiment="draw"),
+               entry("4.0", what="below", experiment="draw", quantity="r", remark="because | of this"),
+               entry("9.0", what="above", experiment="draw", quantity="r"),
+               entry("", what="nothing", experiment="", remark="no number is printed"),
+               entry("2.0", topic="u", what="a picture", experiment="absent"),
+               entry("5.0", topic="u", what="a long one", experiment="long", quantity="r"),
+               entry("0.1", topic="u", what="seconds", experiment="draw", quantity="r", device="cuda", remark="no GPU")]
+    for module in (published, reproductions):
+        monkeypatch.setattr(module, "ENTRIES", entries)
+        monkeypatch.setattr(module, "EXPERIMENTS", experiments)
+        monkeypatch.setattr(module, "SOURCES", {"s": "A. Author (1999). [A <paper>](https://example.org/a)."})
+    return calls
+
+
+def verdicts(found):
+    return {finding.entry.what: finding.verdict for finding in found}
+
+
+# The table
+
+def test_entries_are_complete_and_distinct():
+    names = [(e.topic, e.what, e.where) for e in ENTRIES]
+    assert len(set(names)) == len(names), [name for name in names if names.count(name) > 1]
+    for e in ENTRIES:
+        assert e.topic and e.what and e.where and e.source in SOURCES, e
+        assert e.better in ("lower", "higher", "neither") and e.statistic in ("mean", "median"), e
+        assert e.runs is None or e.runs >= 1, e
+        if e.experiment:
+            assert e.experiment in EXPERIMENTS and e.quantity, e
+            assert math.isfinite(float(e.value)) and half_digit(e.value) > 0, e
+        else:
+            assert e.remark, f"{e.what}: why is it not attempted?"
+        assert not e.device or e.remark, f"{e.what}: why is it not compared elsewhere?"
+
+
+def test_every_experiment_and_source_is_used():
+    assert {e.experiment for e in ENTRIES} - {""} == set(EXPERIMENTS)
+    assert {e.source for e in ENTRIES} == set(SOURCES)
+
+
+def test_experiments_say_what_they_do_and_need():
+    for name, experiment in EXPERIMENTS.items():
+        assert len(experiment.protocol) > 20, name
+        assert 0 <= experiment.fast <= experiment.full and experiment.full >= 1, name
+        assert experiment.data in ("", "mnist", "propulsion") and not (experiment.data and experiment.fast), name
+
+
+def test_fast_tier_is_planned_to_fit():
+    seconds = sum(EXPERIMENTS[name].seconds * n for name, n in plan(tier="fast").items())
+    assert seconds < FAST_SECONDS, f"{seconds:.0f} s; To mend: fewer repetitions, or leave experiments to the full tier"
+
+
+@pytest.mark.parametrize("name", plan(tier="fast"))
+def test_experiments_give_what_entries_ask_for(name):
+    values = EXPERIMENTS[name].run(0, "cpu")
+    assert {e.quantity for e in ENTRIES if e.experiment == name} <= set(values)
+    assert all(math.isfinite(value) for value in values.values())
+
+
+def test_full_run_is_that_of_the_table():
+    """The committed results are of today's protocols and complete; only a GPU's values may be missing."""
+    found = findings(load_results(FULL))
+    assert [f.entry.what for f in found if f.reason == "not measured"] == [], "To mend: rfteach reproduce --tier full"
+    known = {(e.experiment, e.quantity) for e in ENTRIES}
+    assert {(f.entry.experiment, f.entry.quantity) for f in found} == known
+    assert all(f.n_runs == EXPERIMENTS[f.entry.experiment].full for f in found if f.n_runs)
+
+
+# Verdicts
+
+@pytest.mark.parametrize("value, half", [("1.26", 0.005), ("6.9e-5", 5e-7), ("10", 0.5), ("0.5527", 5e-5),
+                                         ("-3.0", 0.05)])
+def test_half_digit(value, half):
+    assert half_digit(value) == pytest.approx(half, rel=1e-12)
+
+
+def test_verdicts_of_single_runs():
+    for ours, better, verdict in [(1.26, "lower", "reproduced"), (1.265, "lower", "reproduced"),
+                                  (1.2651, "lower", "worse"), (1.2549, "lower", "better"),
+                                  (1.2549, "higher", "worse"), (1.27, "higher", "better"),
+                                  (1.27, "neither", "differs"), (math.nan, "lower", "worse"),
+                                  (-math.inf, "lower", "worse"), (math.inf, "higher", "worse")]:
+        assert judge(entry(better=better), [ours]).verdict == verdict, (ours, better)
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=8), st.floats(-10, 10), st.sampled_from(["lower", "higher"]),
+       st.sampled_from(["mean", "median"]), st.sampled_from([1, 4, None]))
+def test_verdict_follows_the_rule(values, theirs, better, statistic, runs):
+    e = entry(f"{theirs:.2f}", better=better, statistic=statistic, runs=runs)
+    found = judge(e, values)
+    spread = standard_error(values, statistic) * math.sqrt(1 + (len(values) / runs if runs else 0))
+    difference = found.ours - float(e.value)
+    if statistic == "median" and min([float(e.value), *values]) > 0:
+        return  # compared by their logarithms
+    assert found.tolerance == pytest.approx(max(0.005, 3 * spread))
+    if abs(difference) < 0.999 * found.tolerance:
+        assert found.verdict == "reproduced"
+    elif abs(difference) > 1.001 * found.tolerance:
+        assert found.verdict == ("better" if (difference < 0) == (better == "lower") else "worse")
+    if statistic == "mean":
+        opposite = {"lower": "higher", "higher": "lower"}[better]
+        mirrored = judge(entry(f"{-theirs:.2f}", better=opposite, runs=runs), [-v for v in values])
+        assert mirrored.verdict == found.verdict
+
+
+def test_spread_is_shared_where_entries_say_so(monkeypatch):
+    """Two runs that agree by chance on one quantity borrow the deviation of the others."""
+    entries = [entry("1.0", what=name, experiment="draw", quantity=name, pool=pool)
+               for name, pool in (("a", "x"), ("b", "x"), ("c", ""))]
+    monkeypatch.setattr(reproductions, "ENTRIES", entries)
+    draw = Experiment(lambda seed, device: {}, "numbers", 2, 2, 1.0)
+    monkeypatch.setattr(reproductions, "EXPERIMENTS", {"draw": draw})
+    record = {"experiment": "draw", "device": "cpu", "protocol": reproductions._protocol("draw"), "code": ""}
+    records = [record | {"seed": seed, "values": {"a": 1.2, "b": 1.0 + 0.4 * seed, "c": 1.2}} for seed in range(2)]
+    a, b, c = findings(records)
+    assert a.se == b.se == pytest.approx(math.sqrt(0.2**2 / 2 * 3)) and c.se == 0
+    assert (a.verdict, c.verdict) == ("reproduced", "worse")
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e-8, 1e5])
+def test_medians_are_compared_by_ratios(factor):
+    """Errors that vary by decades: a value is judged alike in all units, and above as below."""
+    draws = np.exp(1.7 * np.random.default_rng(0).normal(size=20))
+    middle = np.median(draws)
+    for ratio in (1 / 300, 1 / 3, 3, 300):
+        e = entry(f"{factor * middle * ratio:.6e}", statistic="median")
+        expected = "reproduced" if 0.1 < ratio < 10 else "better" if ratio > 1 else "worse"
+        assert judge(e, list(factor * draws)).verdict == expected, ratio
+
+
+def test_no_repetition_is_an_error():
+    with pytest.raises(ValueError, match="values: there is no repetition of 'a value of 1.26'"):
+        judge(entry(), [])
+
+
+def test_standard_error_of_the_median():
+    """Against the asymptotic one of normal draws, √(π/2) times that of the mean."""
+    draws = np.random.default_rng(1).normal(size=400)
+    assert standard_error(draws, "median") == pytest.approx(math.sqrt(math.pi / 2 / 400), rel=0.25)
+
+
+# Runs
+
+def test_run_keeps_each_repetition_and_goes_on(small, tmp_path):
+    first = reproduce(out=tmp_path, progress=False)
+    assert verdicts(first) == {"a value of 1.3": "reproduced", "below": "worse", "above": "better",
+                               "nothing": "not attempted", "a picture": "not attempted", "a long one": "not attempted",
+                               "seconds": "not attempted"}
+    assert small == [("draw", 0), ("draw", 1)]
+    again = reproduce(out=tmp_path, progress=False)
+    assert small == [("draw", 0), ("draw", 1)] and verdicts(again) == verdicts(first)
+    reproduce(["t"], tier="full", out=tmp_path, progress=False)
+    assert small == [("draw", seed) for seed in range(6)]
+    assert [f.n_runs for f in reproduce(["t"], out=tmp_path, progress=False)][:1] == [2]
+
+
+def test_reasons_of_what_is_not_attempted(small, tmp_path):
+    reasons = {f.entry.what: f.reason for f in reproduce(out=tmp_path, progress=False)}
+    assert reasons["nothing"] == "no number is printed" and reasons["seconds"] == "no GPU"
+    assert reasons["a picture"] == "the pictures are not here" and "full tier" in reasons["a long one"]
+    assert reasons["below"] == "because | of this" and reasons["a value of 1.3"] == ""
+
+
+def test_interrupted_run_goes_on(small, tmp_path, monkeypatch):
+    def stop(seed, device):
+        if seed == 3:
+            raise KeyboardInterrupt
+        small.append(("draw", seed))
+        return {"q": 1.3, "r": 5.0}
+
+    draw = reproductions.EXPERIMENTS["draw"]
+    monkeypatch.setitem(reproductions.EXPERIMENTS, "draw", Experiment(stop, draw.protocol, 2, 6, 1.0))
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(["t"], tier="full", out=tmp_path, progress=False)
+    monkeypatch.setitem(reproductions.EXPERIMENTS, "draw", draw)
+    reproduce(["t"], tier="full", out=tmp_path, progress=False)
+    assert small == [("draw", seed) for seed in range(6)]
+
+
+def test_line_that_was_cut_off_is_measured_again(small, tmp_path):
+    reproduce(["t"], out=tmp_path, progress=False)
+    path = tmp_path / "results.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert len(load_results(path)) == 1
+    reproduce(["t"], out=tmp_path, progress=False)
+    assert small[2:] == [("draw", 1)]
+    assert [record["seed"] for record in load_results(path)] == [0, 1] and path.read_bytes().endswith(b"\n")
+
+
+@pytest.mark.parametrize("line, words", [
+    ("3", "line 2 has no usable 'experiment'"), ("null", "'experiment'"), ('{"experiment": "draw"}', "'seed'"),
+    ({"seed": "0"}, "'seed'"), ({"seed": 2.5}, "'seed'"), ({"seed": -1}, "a seed below 0"), ({"values": 1}, "'values'"),
+    ({"values": {"q": None}}, "a value that is no number"), ({"machine": "fast"}, "'machine'"), ("{", "is not a file")])
+def test_damaged_results(small, tmp_path, capsys, line, words):
+    reproduce(["t"], out=tmp_path, progress=False)
+    path = tmp_path / "results.jsonl"
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    line = line if isinstance(line, str) else json.dumps(json.loads(first) | line)
+    path.write_text(f"{first}\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=words):
+        load_results(path)
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", "t", "--out", str(tmp_path)])
+    assert stopped.value.code == 2 and "remove it or name another folder" in capsys.readouterr().err
+
+
+def test_record_without_a_quantity_is_not_measured(small, tmp_path):
+    reproduce(["t"], out=tmp_path, progress=False)
+    records = [record | {"values": {"q": 1.3}} for record in load_results(tmp_path / "results.jsonl")]
+    found = findings(records, ["t"], tier="fast")
+    assert [f.reason for f in found if f.entry.quantity == "r"][:2] == ["not measured"] * 2
+
+
+@pytest.mark.parametrize("key", ["code", "protocol", "device"])
+def test_results_of_something_else_do_not_count(small, tmp_path, key):
+    reproduce(["t"], out=tmp_path, progress=False)
+    path = tmp_path / "results.jsonl"
+    changed = [record | {key: "cuda" if key == "device" else "0" * 12} for record in load_results(path)]
+    path.write_text("".join(json.dumps(record) + "\n" for record in changed), encoding="utf-8")
+    reproduce(["t"], out=tmp_path, progress=False, any_code=True)
+    assert len(small) == (2 if key == "code" else 4)
+    small.clear()
+    reproduce(["t"], out=tmp_path, progress=False)
+    assert len(small) == (2 if key == "code" else 0)
+
+
+def test_failing_experiment_is_named(small, tmp_path, monkeypatch):
+    def fail(seed, device):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setitem(reproductions.EXPERIMENTS, "draw", Experiment(fail, "numbers", 2, 6, 1.0))
+    with pytest.raises(RuntimeError, match="experiment 'draw' failed with seed 0: ZeroDivisionError: by zero"):
+        reproduce(out=tmp_path, progress=False)
+
+
+def test_wrong_arguments(small, tmp_path):
+    with pytest.raises(ValueError, match="no topic 'v'; the topics are t, u"):
+        reproduce(["v"], out=tmp_path)
+    with pytest.raises(ValueError, match="tier must be 'fast' or 'full', got 'slow'"):
+        reproduce(tier="slow", out=tmp_path)
+    with pytest.raises(ValueError, match="device='cuda:99' is not available"):
+        reproduce(device="cuda:99", out=tmp_path)
+    (tmp_path / "results.jsonl").write_text("no results\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="is not a file of results"):
+        reproduce(out=tmp_path)
+
+
+# Reports
+
+class Page(HTMLParser):
+    """Counts the tags of a page, and checks that they close in order."""
+
+    VOID = {"meta", "img"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen, self.sources = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append(tag)
+        self.sources += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_reports_have_every_entry(small, tmp_path):
+    found = reproduce(out=tmp_path, progress=False)
+    markdown, page = markdown_report(found), html_report(found, load_results(tmp_path / "results.jsonl"))
+    text = text_report(found)
+    for f in found:
+        assert f.entry.what in markdown and f.entry.what in page
+        assert f.reason in text and (f.entry.what in text) == (f.verdict != "not attempted")
+    rows = [line for line in markdown.split("\n") if line.startswith("| ")]
+    assert {line.replace("\\|", "").count("|") for line in rows} == {6}
+    parsed = Page(page)
+    assert parsed.open == [] and parsed.seen.count("tr") == len(found) + 2  # and a heading for each topic
+    assert "img" in parsed.seen and "https://example.org/a" in parsed.sources
+    assert all(source.startswith(("data:", "https:")) for source in parsed.sources), "the page needs other files"
+    assert "A &lt;paper&gt;" in page and "1 reproduced, 1 better, 1 worse, 1 not attempted" in page
+    assert [path.name for path in write_report(found, tmp_path)] == ["report.md", "report.html"]
+
+
+def test_reason_of_several_lines(small, tmp_path, monkeypatch):
+    """Such as the message about missing data; a table has a row for each entry all the same."""
+    def absent(seed, device):
+        raise FileNotFoundError("the pictures are not here;\nset a | variable")
+
+    draw = reproductions.EXPERIMENTS["absent"]
+    monkeypatch.setitem(reproductions.EXPERIMENTS, "absent", Experiment(absent, draw.protocol, 1, 1, 1.0, "mnist"))
+    found = reproduce(["u"], out=tmp_path, progress=False)
+    assert "not here; set a \\| variable |" in markdown_report(found)
+    assert "1 not attempted: the pictures are not here;\n    set a | variable" in text_report(found)
+
+
+def test_report_names_the_machines_of_what_it_shows(small, tmp_path):
+    reproduce(["t"], out=tmp_path, progress=False)
+    path = tmp_path / "results.jsonl"
+    records = load_results(path)
+    old = [record | {"code": "old", "machine": record["machine"] | {"cpu": "OLD"}} for record in records]
+    other = [records[0] | {"experiment": "long", "machine": {"cpu": "OTHER"}}]
+    path.write_text("".join(json.dumps(record) + "\n" for record in old + other + records), encoding="utf-8")
+    write_report(reproduce(["t"], out=tmp_path, progress=False), tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "OLD" not in page and "OTHER" not in page and f"{records[0]['machine']['cores']} cores" in page
+
+
+def test_counts_are_of_all(small, tmp_path):
+    found = reproduce(out=tmp_path, progress=False)
+    assert counts(found) == {"reproduced": 1, "better": 1, "worse": 1, "not attempted": 4}
+
+
+@pytest.mark.parametrize("ours, like, shown", [(0.02263, "0.0230", "0.02263"), (1.2e-9, "0.0230", "1.2e-9"),
+                                               (6.94e-5, "6.9e-5", "6.94e-5"), (0.0, "0.43", "0.000"),
+                                               (3.21, "3", "3.2")])
+def test_digits(ours, like, shown):
+    assert reproductions._figure(ours, like) == shown
+
+
+# The command
+
+def test_exit_status(small, tmp_path, capsys):
+    assert main(["reproduce", "t", "--out", str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert "below\n             because | of this\n" in printed and "report.html" in printed
+    assert main(["reproduce", "u", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "report.html").exists()
+
+
+def test_interrupted_command_says_how_to_go_on(small, tmp_path, monkeypatch, capsys):
+    def stop(seed, device):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(reproductions.EXPERIMENTS, "draw", Experiment(stop, "numbers", 2, 6, 1.0))
+    assert main(["reproduce", "--out", str(tmp_path)]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["file", "file/inside", "folder"])
+def test_folder_that_cannot_be_written(small, tmp_path, capsys, place):
+    """A mistake in --out does not look like the verdict "worse", and nothing is measured before it is told."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    (tmp_path / "folder/results.jsonl").mkdir(parents=True)
+    try:
+        status = main(["reproduce", "t", "--out", str(tmp_path / place)])
+    except SystemExit as stopped:
+        status = stopped.code
+    assert status == 2 and small == [] and place.split("/")[0] in capsys.readouterr().err
+
+
+def test_failing_command(small, tmp_path, monkeypatch, capsys):
+    def fail(seed, device):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setitem(reproductions.EXPERIMENTS, "draw", Experiment(fail, "numbers", 2, 6, 1.0))
+    assert main(["reproduce", "--out", str(tmp_path)]) == 2
+    assert "experiment 'draw' failed with seed 0" in capsys.readouterr().err
+
+
+def test_wrong_topic_gets_a_suggestion(capsys):
+    for wrong, hint in [("freidman", "did you mean 'friedman'?"), ("EIGENPRO", "did you mean 'eigenpro'?"),
+                        ("xyz", "the topics are " + ", ".join(topic_names()))]:
+        with pytest.raises(SystemExit) as stopped:
+            main(["reproduce", wrong])
+        assert stopped.value.code == 2 and hint in capsys.readouterr().err
+
+
+def test_device_that_is_not_there(capsys, tmp_path):
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", "features", "--device", "cuda:99", "--out", str(tmp_path)])
+    assert stopped.value.code == 2 and "device='cuda:99' is not available" in capsys.readouterr().err
+
+
+def test_list_names_all(capsys):
+    assert main(["reproduce", "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in [*topic_names(), *EXPERIMENTS])
+    assert main(["reproduce", "--list", "rbf"]) == 0
+    assert "fifty centres" in (printed := capsys.readouterr().out) and "friedman" not in printed
+
+
+def test_installed_command():
+    """The entry point is there, its help is quick to read, and it does not load the library."""
+    command = Path(sys.executable).parent / "rfteach"
+    done = subprocess.run([command, "reproduce", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "--tier {fast,full}" in done.stdout and "exit status" in done.stdout
+    check = "import sys, rfteach.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0, "rfteach.cli imports torch"

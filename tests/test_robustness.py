@@ -1,0 +1,287 @@
+"""Every estimator under everything that may go wrong, with few inputs; and the checks reject what is broken."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+import robustness
+from rfteach.arrays import all_or_nothing, as_tensor, validate_input
+from robustness import CHECKS, Case, run
+
+FEW = {"threads": 4, "searches": 4, "interrupts": 4, "repeats": 3, "memory": 1}  # examples, before `SLOW`
+QUICK = ("RandomFeatureRidge",)  # whose memory is measured here
+TABLE = robustness.cases()
+
+
+def test_no_estimator_is_missing():
+    assert set(TABLE) == robustness.public_estimators() | {"Attention"}
+
+
+def test_a_new_estimator_would_be_missed(monkeypatch):
+    import rfteach.ridge
+
+    new = type("NewRegressor", (rfteach.ridge.StreamingRidge,), {"__module__": "rfteach.ridge"})
+    monkeypatch.setattr(rfteach.ridge, "NewRegressor", new, raising=False)
+    assert robustness.public_estimators() - set(TABLE) == {"NewRegressor"}
+
+
+PAIRS = [(name, check) for name, case in TABLE.items() for check in CHECKS
+         if check not in case.skip and (check != "memory" or name in QUICK)]  # the command measures the others
+
+
+@pytest.mark.parametrize("name, check", PAIRS)
+def test_robust(name, check):
+    found = run(TABLE[name], check, FEW.get(check, 4))
+    assert not found["failures"], "\n".join(f"{f['input']}\n{f['error']}" for f in found["failures"])
+    assert found["inputs"] > 0
+
+
+# ---- estimators that are broken on purpose, each for one check
+class Sound(RegressorMixin, BaseEstimator):
+    """Ridge regression in a few lines, which passes every check; each mutant differs in one place."""
+
+    def __init__(self, alpha=1e-3, random_state=0):
+        self.alpha = alpha
+        self.random_state = random_state
+
+    @all_or_nothing
+    def fit(self, X, y):
+        X = validate_input(self, X, reset=True)[0].double().numpy()
+        y = as_tensor(y, name="y", ndim=1)[0].double().numpy()
+        mean, offset = X.mean(0), y.mean()
+        scale = np.abs(X - mean).max() or 1.0
+        A = (X - mean) / scale
+        coef = np.linalg.solve(A.T @ A + self.alpha * np.eye(A.shape[1]), A.T @ (y - offset)) / scale
+        self._keep(coef, offset - mean @ coef)
+        return self
+
+    def _keep(self, coef, intercept):
+        vars(self).update(coef_=coef, intercept_=intercept)
+
+    def predict(self, X):
+        check_is_fitted(self, "coef_")
+        T, like = validate_input(self, X, reset=False)
+        return like.restore(torch.from_numpy(T.double().numpy() @ self.coef_ + self.intercept_))
+
+
+class GivesNaN(Sound):
+    def predict(self, X):
+        out = super().predict(X)
+        return out * np.nan if len(out) == 1 else out
+
+
+class RefusesOneRow(Sound):
+    def fit(self, X, y):
+        if len(X) == 1:
+            raise ValueError("X must have two rows")
+        return super().fit(X, y)
+
+
+class Widens(Sound):
+    def predict(self, X):
+        out = super().predict(X)
+        return out.double() if isinstance(out, torch.Tensor) else out.astype(np.float64)
+
+
+class AlwaysNumPy(Sound):
+    def predict(self, X):
+        return np.asarray(super().predict(X))
+
+
+class Overflows(Sound):
+    def fit(self, X, y):
+        return super().fit(X, np.square(np.square(y)) / np.square(np.square(y)) * y)
+
+
+class KnowsItsUnit(Sound):
+    def fit(self, X, y):
+        super().fit(X, y)
+        self._keep(self.coef_ + 1e-3, self.intercept_)
+        return self
+
+
+class WritesToX(Sound):
+    def fit(self, X, y):
+        super().fit(X, y)
+        if isinstance(X, np.ndarray) and X.flags.writeable:
+            X[0] += 1.0
+        return self
+
+
+class ReadsMemory(Sound):
+    """As a C routine does that takes each array for a contiguous one."""
+
+    def predict(self, X):
+        out = super().predict(X)
+        return out if not isinstance(X, np.ndarray) or X.flags.c_contiguous else out[::-1]
+
+
+class IgnoresNames(Sound):
+    def predict(self, X):
+        return super().predict(X.to_numpy()[:, : self.n_features_in_] if hasattr(X, "to_numpy") else X)
+
+
+class TakesNaN(Sound):
+    def fit(self, X, y):
+        return super().fit(np.nan_to_num(np.asarray(X)), np.nan_to_num(y))
+
+
+class ForgetsNothing(Sound):
+    def _keep(self, coef, intercept):
+        super()._keep(coef, intercept + (0.1 if hasattr(self, "coef_") else 0.0))
+
+
+class Unseeded(Sound):
+    def _keep(self, coef, intercept):
+        super()._keep(coef, intercept + 1e-9 * np.random.default_rng().random())
+
+
+class SeedsTorch(Sound):
+    def predict(self, X):
+        torch.manual_seed(0)
+        return super().predict(X)
+
+
+class DrawsFromNumPy(Sound):
+    def predict(self, X):
+        np.random.random()
+        return super().predict(X)
+
+
+class CountsThreads(Sound):
+    def predict(self, X):
+        return super().predict(X) + 1e-3 * torch.get_num_threads()
+
+
+class LosesOnPickling(Sound):
+    def __getstate__(self):
+        return {**super().__getstate__(), "intercept_": 0.0}
+
+
+class ChangesParameters(Sound):
+    def fit(self, X, y):
+        super().fit(X, y)
+        self.alpha = float(self.alpha) + 1e-9
+        return self
+
+
+class HalfFitted(Sound):
+    fit = Sound.fit.__wrapped__
+
+
+class InPlace(Sound):
+    partial_fit = Sound.fit  # called with as many columns as before, unlike `fit`
+
+    def _keep(self, coef, intercept):
+        if getattr(self, "coef_", np.empty(0)).shape != coef.shape:
+            return super()._keep(coef, intercept)
+        for j in range(len(coef)):
+            self.coef_[j] = coef[j]
+        self.intercept_ = intercept
+
+
+class SwallowsCtrlC(Sound):
+    def fit(self, X, y):
+        try:
+            return super().fit(X, y)
+        except KeyboardInterrupt:
+            return super().fit(X, y)
+
+
+class HoldsAll(TransformerMixin, BaseEstimator):
+    """All rows against ``n_components`` points, held at once and twice."""
+
+    def __init__(self, n_components=8):
+        self.n_components = n_components
+
+    def fit(self, X, y=None):
+        self.points_ = np.resize(np.arange(3.0), (self.n_components, X.shape[1]))
+        return self
+
+    def transform(self, X):
+        Z = X @ self.points_.T
+        return (Z + Z.copy()).sum(1) + Z[:, 0]
+
+
+MUTANTS = [(GivesNaN, "shapes"), (RefusesOneRow, "shapes"), (Widens, "dtypes"), (AlwaysNumPy, "dtypes"),
+           (Overflows, "scales"),
+           (KnowsItsUnit, "scales"), (WritesToX, "layouts"), (ReadsMemory, "layouts"), (IgnoresNames, "frames"),
+           (TakesNaN, "not finite"), (ForgetsNothing, "repeats"), (Unseeded, "repeats"), (SeedsTorch, "repeats"),
+           (DrawsFromNumPy, "repeats"), (CountsThreads, "threads"), (LosesOnPickling, "copies"),
+           (ChangesParameters, "searches"), (HalfFitted, "interrupts"), (InPlace, "interrupts"),
+           (SwallowsCtrlC, "interrupts")]
+
+
+def case_of(kind):
+    parts = {} if hasattr(kind, "partial_fit") else None
+    return Case(kind, {"alpha": [0.1, 1.0]}, True, True, parts=parts)
+
+
+@pytest.mark.parametrize("kind, check", MUTANTS, ids=lambda v: getattr(v, "__name__", v))
+def test_a_mutant_is_rejected(kind, check):
+    assert run(case_of(kind), check, 200)["failures"], f"{kind.__name__} passes {check!r}"
+
+
+@pytest.mark.parametrize("check", [check for check in CHECKS if check != "memory"])
+def test_the_sound_one_passes(check):
+    """Without this the mutants would prove nothing: each could fail for what it shares with the sound one."""
+    found = run(case_of(Sound), check, 120)
+    assert found["inputs"] > 0 and not found["failures"], found
+
+
+HOLDS_ALL = Case(HoldsAll, {}, large=(40_000, {"n_components": 400}, 400))
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no high-water mark to reset here")
+def test_the_memory_check_rejects_what_holds_all(monkeypatch):
+    def child(name):
+        script = ("import robustness, test_robustness as tests; "
+                  "robustness.cases = lambda: {'HoldsAll': tests.HOLDS_ALL}; robustness.memory_here('HoldsAll')")
+        path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+        done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path},
+                              text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    monkeypatch.setattr(robustness, "child", child)
+    with pytest.raises(AssertionError, match="MiB, promised"):
+        robustness.memory(HOLDS_ALL, lambda strategy, label: None)
+
+
+def test_the_smallest_failing_input_is_told():
+    found = run(case_of(GivesNaN), "shapes", 120)["failures"]
+    assert len(found) == 1 and found[0]["input"]["n"] == "1" and "nan" in found[0]["error"]
+
+
+def test_the_command_keeps_what_it_finds(tmp_path, capsys):
+    file = tmp_path / "robustness.json"
+    robustness.main(["StreamingRidge", "--examples", "3", "--checks", "shapes", "--out", str(file)])
+    robustness.main(["SparsePCE", "--examples", "3", "--checks", "frames", "--out", str(file)])
+    record = json.loads(file.read_text(encoding="utf-8"))
+    assert set(record) == {"machine", "date", "estimators"} and "hypothesis" in record["machine"]
+    assert {name: set(rows) for name, rows in record["estimators"].items()} == {
+        "StreamingRidge": {"shapes"}, "SparsePCE": {"frames"}}
+    assert record["estimators"]["StreamingRidge"]["shapes"]["inputs"] == 3
+    assert record["estimators"]["SparsePCE"]["frames"]["survived"] > 0
+    assert "faults survived" in capsys.readouterr().out and str(tmp_path) not in file.read_text(encoding="utf-8")
+    robustness.main(["--list"])
+    assert {*TABLE, *CHECKS} <= set(capsys.readouterr().out.split("\n"))
+    with pytest.raises(SystemExit):
+        robustness.main(["no-such-estimator"])
+    assert "no-such-estimator" in capsys.readouterr().err
+
+
+def test_the_kept_record_is_whole_and_without_failures():
+    record = json.loads((robustness.RESULTS / "robustness.json").read_text(encoding="utf-8"))
+    assert set(record["estimators"]) == set(TABLE)
+    for name, found in record["estimators"].items():
+        assert set(found) == set(CHECKS), name
+        assert not any(row["failures"] for row in found.values()), name
