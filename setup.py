@@ -23,7 +23,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     entry_points={"console_scripts": cfg["console_scripts"].split()},
-    packages=find_packages(include=[cfg["lib_path"]]),
+    packages=find_packages(include=[cfg["lib_path"], cfg["lib_path"] + ".*"]),
     python_requires=">=" + cfg["min_python"],
     install_requires=cfg["requirements"].split(),
     extras_require={"course": course, "test": test, "dev": course + test + cfg["dev_requirements"].split()},

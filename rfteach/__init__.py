@@ -25,6 +25,7 @@ _PUBLIC = {
     "published": [],
     "reproductions": ["reproduce"],
     "cli": [],
+    "exercises": ["Exercise", "check"],
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = ["__version__", *_PUBLIC, *_HOME]

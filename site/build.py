@@ -17,7 +17,7 @@ import nbformat
 import yaml
 
 ROOT = Path(__file__).absolute().parent.parent
-DIRECTIVES = {"default_exp": r"\w+", "export": "", "exports": "", "hide": "", "code-fold": "true",
+DIRECTIVES = {"default_exp": r"[\w.]+", "export": "", "exports": "", "hide": "", "code-fold": "true",
               "fig-alt": r".+"}  # name: what its value must match
 FOREIGN = re.compile(r"^:::|\{#|^#\||^\s*`{3,}\{|(?<![\w`/])@(?:eq|fig|sec|tbl|thm)-", re.M)
 RINGS = ('<svg viewBox="0 0 24 14" width="22" height="13" aria-hidden="true" fill="none" '
@@ -108,10 +108,13 @@ def translate_code(cell, module, public):
     figure = any(mime.startswith("image/") for out in cell.outputs for mime in out.get("data", {}))
     if figure and "fig-alt" not in found:
         raise SiteError("the cell draws a figure and has no '#| fig-alt: ...'")
+    solution = "### BEGIN SOLUTION" in code
+    if solution:
+        code = re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", code, flags=re.M).rstrip()
     cell.source = shortened(code, public) if "exports" in found else code
     cell.metadata = nbformat.NotebookNode()
-    if "export" in found or "code-fold" in found:
-        prompt = "Code"
+    if solution or "export" in found or "code-fold" in found:
+        prompt = "Solution" if solution else "Code"
         if "export" in found:
             imports = all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in ast.parse(code).body)
             prompt = "Imports" if imports else "Source"
@@ -143,8 +146,8 @@ def translate(nb, name, root=ROOT):
     for number, cell in enumerate(nb.cells):
         try:
             if cell.cell_type == "code":
-                if "default_exp" in directives(cell.source)[0]:
-                    stem = directives(cell.source)[0]["default_exp"]
+                stem = directives(cell.source)[0].get("default_exp", ".")
+                if "." not in stem:  # modules in a folder are not public
                     module = f"{ini['lib_name']}.{stem}"
                     public = public_names(root / ini["lib_path"] / f"{stem}.py")
                 cells += translate_code(cell, module, public)

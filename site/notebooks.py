@@ -81,14 +81,19 @@ def export():
     for name, code in made.items():
         if not (ROOT / name).exists() or (ROOT / name).read_bytes() != code:
             print(f"wrote {name}")
+            (ROOT / name).parent.mkdir(exist_ok=True)
             (ROOT / name).write_bytes(code)
 
 
 def content_key(nb):
     """Return a hash of what the outputs of the notebook `nb` depend on."""
-    package = sorted((ROOT / settings(ROOT)["lib_path"]).rglob("*.py"))
     parts = [sys.version, os.environ.get("RFTEACH_DATA", "")]
     parts += [f"{cell.cell_type}\n{cell.source}" for cell in nb.cells]
+    text = "\n".join(parts)
+    package = [file for file in sorted((ROOT / settings(ROOT)["lib_path"]).rglob("*.py"))
+               if file.name != "_modidx.py" and (
+                   file.parent.name != "specifications"  # those of its own exercises only
+                   or re.search(rf'specifications\.{file.stem}\b|check\("{file.stem}\.', text))]
     results = sorted((ROOT / "benchmarks/results").rglob("*.json*"))  # chapters show some of them
     files = [*package, ROOT / "constraints.txt", *results]
     if any(cell.cell_type == "code" and ".ipynb" in cell.source for cell in nb.cells):  # it reads the others

@@ -47,7 +47,7 @@ def python(archives, tmp_path_factory):
 
 
 def test_contents(archives):
-    package = {f"rfteach/{file.name}" for file in (ROOT / "rfteach").glob("*.py")}
+    package = {file.relative_to(ROOT).as_posix() for file in (ROOT / "rfteach").rglob("*.py")}
     with tarfile.open(archives[0]) as sdist:
         inside = {name.partition("/")[2] for name in sdist.getnames()}
     needed = package | {"setup.py", "settings.ini", "README.md", "LICENSE"}

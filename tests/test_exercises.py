@@ -1,0 +1,327 @@
+"""Exercises: the checker, and every exercise against right answers, wrong answers and its stub."""
+
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import notebooks
+from classroom import grade, plain, release
+from rfteach.exercises import Exercise, NotAccepted, check, differ, exercises, topics
+
+TOPICS = topics()
+NAMES = [f"{topic}.{name}" for topic in TOPICS for name in exercises(topic)]
+HEAD = re.compile(r"\*About (\d+) minutes, of which (\d+) for the (\d+) exercises\. Needs (.+)\*")
+FILES = {path.stem.partition("_")[2]: path for path in notebooks.chapters()}
+
+
+def exercise(name):
+    topic, _, short = name.partition(".")
+    return exercises(topic)[short]
+
+
+def chapter(topic):
+    """Return the notebook of a topic with the metadata of nbgrader."""
+    import nbformat
+
+    nb = plain(nbformat.read(FILES[topic], as_version=4))
+    grade(nb, topic)
+    return nb
+
+
+def cells(nb, grade_id):
+    return [c for c in nb.cells if c.metadata.get("nbgrader", {}).get("grade_id") == grade_id]
+
+
+def function(nb, name):
+    """Return the function that a notebook gives to the check of an exercise.
+
+    Only the section with the exercises is run, as by a student who begins there.
+    """
+    topic, _, short = name.partition(".")
+    cell, = cells(nb, f"{topic}-{short}")
+    start = next(k for k, c in enumerate(nb.cells) if c.source.startswith("## Exercises"))
+    imports = next(c for c in nb.cells[start:] if c.cell_type == "code")
+    space = {}
+    exec(imports.source, space)
+    exec(cell.source, space)
+    return space[re.search(r", (\w+)\)", cells(nb, f"{topic}-{short}-check")[0].source)[1]]
+
+
+# --- Each exercise ----------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", NAMES)
+def test_right_answers_are_accepted(name):
+    ex = exercise(name)
+    assert ex.name == name
+    for answer in [ex.model, *ex.alternatives, function(chapter(name.partition(".")[0]), name)]:
+        assert (verdict := ex.verdict(answer)) is None, str(verdict)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_answers_are_refused_for_their_reason(name):
+    ex = exercise(name)
+    assert len(ex.mistakes) >= 2, "an exercise keeps at least two typical mistakes"
+    secret = [inspect.getsource(ex.model), *map(inspect.getsource, ex.alternatives)]
+    secret += [cells(chapter(name.partition(".")[0]), name.replace(".", "-"))[0].source]
+    lines = {line.strip() for text in secret for line in text.split("\n")}
+    for mistake in ex.mistakes:
+        verdict = ex.verdict(mistake.answer)
+        assert verdict is not None, f"accepted: {mistake.description}"
+        assert verdict.violated == mistake.violates, f"{mistake.description}: {verdict}"
+        assert mistake.violates in str(verdict) and mistake.violates in ex.names
+        shown = [line for line in lines if len(line) > 12 and line in str(verdict)]
+        assert not shown, f"the message shows the solution: {shown}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stub_is_refused(name):
+    verdict = exercise(name).verdict(function(release(chapter(name.partition(".")[0])), name))
+    assert verdict.violated == "written", verdict
+
+
+# --- The chapters, and the notes beside them --------------------------------------------------
+
+def test_there_are_enough():
+    assert len(NAMES) >= 45
+    assert {t: len(exercises(t)) for t in TOPICS if not 4 <= len(exercises(t)) <= 6} == {}
+    assert sum(bool(exercise(name).alternatives) for name in NAMES) >= len(NAMES) * 0.8
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_chapter_and_specifications_agree(topic):
+    nb = chapter(topic)
+    graded = [c.metadata.nbgrader.grade_id for c in nb.cells if "points" in c.metadata.get("nbgrader", {})]
+    proofs = [name for name in graded if name.endswith("-proof")]
+    checks = [name.split("-")[1] for name in graded if name.endswith("-check")]
+    assert checks == list(exercises(topic)), "To mend: the same exercises in the same order"
+    assert proofs, "a chapter has at least one proof"
+    head = HEAD.search(nb.cells[0].source)
+    assert head, "the title cell must say '*About 90 minutes, of which 40 for the 5 exercises. Needs ...*'"
+    assert int(head[3]) == len(checks) and int(head[2]) < int(head[1])
+    order = [path.name for path in notebooks.chapters()]
+    for needed in re.findall(r"\((\S+\.ipynb)\)", head[4]):
+        assert order.index(needed) < order.index(FILES[topic].name), f"{needed} comes later"
+    titles = re.findall(r"^### Exercise (\d+)\.(\d+)", "\n".join(c.source for c in nb.cells), re.M)
+    numbers = [int(number) for _, number in titles]
+    assert numbers == list(range(numbers[0], numbers[0] + len(checks)))
+    assert {int(part) for part, _ in titles} == {int(FILES[topic].name[:2])}
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_teaching_notes(topic):
+    import nbformat
+
+    file = FILES[topic].with_name(f"{FILES[topic].stem}_notes.ipynb")
+    assert file in notebooks.chapters(), f"{file.name} is missing in _quarto.yml"
+    text = "\n".join(c.source for c in nbformat.read(file, as_version=4).cells if c.cell_type == "markdown")
+    assert re.findall("^## (.*)", text, re.M) == [
+        "Time plan", "Where students stumble", "A question for discussion", "Exercises"]
+    source = "\n".join(c.source for c in chapter(topic).cells)
+    stated = re.findall(r"^### (Exercise .*) \(\d points?\)$", source, re.M)
+    assert re.findall("^### (.*)", text, re.M) == stated, "To mend: the titles of the chapter, without points"
+    headings = {"".join(h.split("`")).replace("$", "") for h in re.findall("^##+ (.*)", source, re.M)}
+    plan = text[text.index("## Time plan"):text.index("## Where students")]
+    rows = [row.split("|")[1:-1] for row in plan.split("\n") if re.match(r"\| *\d", row)]
+    named = [part.strip() for *_, where in rows for part in where.replace("$", "").replace("`", "").split(", ")]
+    lost = [part for part in named if part and part not in headings
+            and not any(part in heading for heading in headings)]
+    assert rows and not lost, f"the plan names headings that the chapter does not have: {lost}"
+
+
+# --- The checker ------------------------------------------------------------------------------
+
+@pytest.fixture
+def double():
+    """An exercise: twice a vector."""
+    ex = Exercise("toy.double", "y")
+
+    @ex.specification
+    def _(x):
+        return np.array([2 * value for value in x])
+
+    @ex.inputs
+    def _(rng, n):
+        return {"x": rng.normal(size=n).round(1)}
+
+    @ex.case("nothing")
+    def _():
+        return {"x": np.zeros(0)}
+
+    @ex.property("odd")
+    def _(y, given, answer):
+        return differ(-np.asarray(y), answer(-given.x), "-y(x)", "y(-x)")
+
+    return ex
+
+
+def changes_its_input(x):
+    x *= 2
+    return x
+
+
+def forgets(x, calls=[]):  # noqa: B006
+    calls.append(1)
+    return 2 * x + len(calls)
+
+
+def stops(x):
+    def inner(x):
+        return x @ np.ones(len(x) + 1)
+    return inner(x)
+
+
+def recursive(x):
+    return recursive(x)
+
+
+def endless(x):
+    while True:
+        try:
+            x.size
+        except Exception:
+            pass
+
+
+@pytest.mark.parametrize("answer, violated, words", [
+    (3, "parameters", "A function is expected, this is int 3."),
+    (lambda: 1, "parameters", "The answer takes (), expected is (x)."),
+    (lambda x, y: 1, "parameters", "The answer takes (x, y), expected is (x)."),
+    (stops, "runs", "of inner: return x @ np.ones(len(x) + 1)\n  ValueError: "),
+    (recursive, "runs", "lines like these)"),
+    (endless, "time", "more than 2 seconds"),
+    (lambda x: None, "returns", "is a return missing?"),
+    (lambda x: "two", "returns", "numbers are expected"),
+    (lambda x: [[1], [1, 2]], "returns", "is no array"),
+    (lambda x: 2 * x[:, None], "shape", "y has the shape (1, 1), expected is (1,)"),
+    (lambda x: 2 * x / (x.size < 3), "finite", "y[0] = "),
+    (changes_its_input, "inputs unchanged", "changes x in place"),
+    (forgets, "same result twice", "but a second call's"),
+    (lambda x: 2 * np.abs(x), "odd", "-y(x)[0] = "),
+    (lambda x: 3 * x, "value", "expected is"),
+    (lambda x: 2 * x.astype(np.float32), "value", "expected is"),
+])
+def test_what_is_said(double, answer, violated, words):
+    verdict = double.verdict(answer)
+    assert verdict.violated == violated and words in str(verdict), verdict
+    assert str(verdict).startswith(f"toy.double is not accepted. Violated: {violated}.\n")
+
+
+def test_other_forms_of_a_right_answer(double, capsys):
+    import torch
+
+    def talkative(x):
+        print("a student's own prints")
+        return 2 * x
+
+    for answer in [lambda x: (2 * x).tolist(), lambda x: torch.tensor(2 * x), lambda x, factor=2: factor * x,
+                   lambda *args: args[0] * 2, talkative, np.vectorize(lambda v: 2 * v, otypes=[float])]:
+        assert double.verdict(answer) is None
+    assert capsys.readouterr().out == ""
+
+
+def test_the_smallest_input_is_shown(double):
+    def wrong_from_three_on(x):
+        return 2 * x + (len(x) > 2)
+
+    message = str(double.verdict(wrong_from_three_on))
+    shown = re.search(r"x = \[(.*)\]", message)[1].split(",")
+    assert len(shown) == 3
+
+
+def test_only_lines_of_the_student_are_shown(double):
+    def through_a_library(x):
+        return np.linalg.cholesky(np.diag(x) - 100 * np.eye(len(x))) + np.apply_along_axis(len, 0, x)
+
+    message = str(double.verdict(through_a_library))
+    assert re.findall(r"line \d+ of (\w+)", message) == ["through_a_library"]
+    assert "LinAlgError" in message and ".py" not in message
+
+
+def test_precision():
+    ex = Exercise("toy.sum", "s", keeps_dtype=True)
+    ex.specification(lambda x: np.array([np.sum(x), 0]))
+    ex.inputs(lambda rng, n: {"x": rng.normal(size=n)})
+    assert ex.verdict(lambda x: np.array([x.sum(), 0], x.dtype)) is None
+    assert ex.verdict(lambda x: np.array([x.sum(dtype=float), 0])).violated == "dtype"
+    assert "in float32" in str(ex.verdict(lambda x: np.array([x.sum(dtype=float), 0])))
+    assert ex.verdict(lambda x: np.array([x.sum() * (1 + 1e-6), 0], x.dtype)).violated == "value"
+
+
+def test_several_results():
+    ex = Exercise("toy.pair", ("a", "b"), single=False)
+    ex.specification(lambda x: (x, 2 * x))
+    ex.inputs(lambda rng, n: {"x": float(n)})
+    assert ex.verdict(lambda x: [x, x + x]) is None
+    assert "returned one value, expected are 2 values, a, b" in str(ex.verdict(lambda x: np.ones(2)))
+    assert "returned 3 values" in str(ex.verdict(lambda x: (x, x, x)))
+    assert str(ex.verdict(lambda x: (x, 3 * x))).split("\n")[1] == "b = 3, expected is 2"
+
+
+def test_a_property_that_calls_the_answer_often_is_tried_once():
+    ex, tried = Exercise("toy.mean", "m", single=False), []
+    ex.specification(lambda x: np.mean(x))
+    ex.inputs(lambda rng, n: {"x": rng.normal(size=n)})
+    ex.property("once", once=True)(lambda result, given, answer: tried.append(len(given.x)))
+    assert ex.verdict(np.mean) is None and tried == [8]
+    ex.property("never", once=True)(lambda result, given, answer: "a sentence")
+    assert str(ex.verdict(np.mean)) == "toy.mean is not accepted. Violated: never.\na sentence"
+
+
+def test_a_stopped_answer_leaves_no_exception_behind(double):
+    for _ in range(3):
+        assert double.verdict(endless).violated == "time"
+        for _ in range(1000):
+            time.sleep(0)
+    assert double.verdict(lambda x: 2 * x) is None
+
+
+@pytest.mark.parametrize("left, right, said", [
+    (1.0, 1.0 + 1e-9, None),
+    (1e9, 1e9 + 1, None),
+    ([0.0, 1e-9], [0.0, 0.0], "l[1] = 1e-09, but r[1] = 0"),
+    ([[1, 2], [3, 4]], [[1, 2], [5, 4]], "l[1, 0] = 3, but r[1, 0] = 5"),
+    ([1.0, np.nan], [1.0, np.nan], None),
+    ([1.0, np.inf], [1.0, np.inf], None),
+    ([1.0, np.nan], [1.0, 0.0], "l[1] = nan, but r[1] = 0"),
+    ([1.0, np.inf], [1.0, -np.inf], "l[1] = inf, but r[1] = -inf"),
+    ([1, 1, 3], 1, "l[2] = 3, but r = 1"),
+    (1 + 1j, 1 - 1j, "l = 1+1j, but r = 1-1j"),
+    ([], [], None),
+    (True, False, "l = True, but r = False"),
+])
+def test_differ(left, right, said):
+    assert differ(left, right, "l", "r") == said
+
+
+def test_check(capsys):
+    ex = exercise("kernels.gram")
+    check("kernels.gram", ex.model)
+    assert capsys.readouterr().out.startswith("kernels.gram is accepted: shape, finite, ")
+    with pytest.raises(NotAccepted, match="Violated: written"):
+        check("kernels.gram", lambda X, Z, sigma: (_ for _ in ()).throw(NotImplementedError()))
+    with pytest.raises(ValueError, match=r"no exercise 'kernels.grma'; did you mean 'kernels.gram'\?"):
+        check("kernels.grma", ex.model)
+    with pytest.raises(ValueError, match=r"no exercises on 'kernel'; did you mean 'kernels'\?"):
+        check("kernel.gram", ex.model)
+
+
+def test_a_notebook_shows_the_message_and_no_frames():
+    code = textwrap.dedent("""
+        from IPython.testing.globalipapp import start_ipython
+        shell = start_ipython()
+        shell.run_cell("from rfteach.exercises import check")
+        shell.run_cell("def gram(X, Z, sigma):\\n    return X + undefined")
+        shell.run_cell("check('kernels.gram', gram)")
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env=notebooks.kernel_environment())
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).strip().split("\n")
+    assert lines[:2] == ["kernels.gram is not accepted. Violated: runs.", "Your code stopped:"], done
+    assert lines[2:4] == ["  line 2 of gram: return X + undefined",
+                          "  NameError: name 'undefined' is not defined"]
