@@ -9,10 +9,10 @@ export PYTHONDONTWRITEBYTECODE =# without its byte code the environment starts s
 
 # torch and NumPy have a pool of threads each. Where small products of both alternate, threads of one
 # that wait actively slow the other down, fourfold on two cores. So NumPy gets one, but for timings.
-course test lab site sync: export OPENBLAS_NUM_THREADS ?= 1
+course test lab site slides sync: export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help course test lab site bench sync clean run
+.PHONY: help course test lab site slides student bench sync clean run
 
 help:  ## list what make can do
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +38,12 @@ lab: $(READY)  ## open the notebooks in JupyterLab
 site: run  ## build the pages from the executed notebooks
 	@$(PY) site/build.py
 
+slides: run  ## make a deck of slides for each chapter, in _build/slides
+	@$(PY) site/slides.py
+
+student: $(READY)  ## the course in folders and archives: for students without solutions, for instructors with
+	@$(PY) site/classroom.py
+
 bench: $(READY)  ## time the library against its peers and the machine's limit (ARGS=--quick: tiny sizes)
 	@$(PY) benchmarks/run.py $(ARGS)
 
@@ -45,7 +51,8 @@ sync: $(READY)  ## after changing a notebook: export, execute, store outputs, wr
 	@$(PY) site/notebooks.py export store readme
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) _build _docs _proc dist build *.egg-info .pytest_cache .hypothesis
+	rm -rf $(VENV) _build _docs _proc dist build *.egg-info .pytest_cache .hypothesis \
+	  student instructor student.zip instructor.zip
 
 run: $(READY)
 	@$(PY) site/notebooks.py run

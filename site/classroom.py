@@ -1,0 +1,255 @@
+"""Make the course material: ``python site/classroom.py [output folder]``.
+
+``student/`` holds the chapters without solutions and outputs, ``instructor/`` the same with both,
+the teaching notes and the other pages for instructors, and both the stored results that chapters
+show; ``student.zip`` and ``instructor.zip`` are these folders. The notebooks in ``instructor/`` are
+sources for nbgrader, those in ``student/`` what nbgrader releases from them; a page that runs in the
+project only keeps its outputs. Nothing is executed. What breaks the form of an exercise is an error.
+"""
+
+import ast
+import copy
+import re
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import nbformat
+from build import SiteError, contents, directives, settings
+from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
+
+ROOT = Path(__file__).absolute().parent.parent
+INSTRUCTORS = "For instructors"  # the section of _quarto.yml that students do not get
+STATEMENT = re.compile(r"### (Exercise \d+\.\d+): .*\S \(([1-9]\d*) points?\)")
+CHECK = re.compile(r'check\("(\w+)\.(\w+)", (\w+)\)')
+MARKER = re.compile(r"(BEGIN|END) SOLUTION.*")
+LINK = re.compile(r"(?:\]\(|(?:href|src)=\")(?![a-z]+:|#|/)([^\s)\"'#]+\.\w+)")
+OUTSIDE = re.compile(r'_quarto\.yml|"\.\."')  # in the code of a page that runs in the project only
+KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+          "language_info": {"name": "python"}}
+NEXT = {"": ["statement"], "statement": ["proof", "solution"], "proof": ["solution"],
+        "solution": ["check"], "check": ["statement", ""]}  # what follows what; "" is an end of the section
+NAMED = {"": "the edge of the section", "statement": "a statement", "proof": "a model answer",
+         "solution": "a solution between markers", "check": "a check cell"}
+
+
+class ClassroomError(Exception):
+    """A notebook breaks the form of an exercise; the message is for the reader."""
+
+
+def plain(nb):
+    """Take from a notebook what only nbdev reads: directives, and the cells that export.
+
+    The stored results of benchmarks, which chapters show, lie beside the notebooks here.
+    """
+    cells = []
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            cell.source = directives(cell.source)[1].replace('"../benchmarks/', '"benchmarks/')
+        if cell.source.strip() and not (cell.cell_type == "code" and "nbdev_export()" in cell.source):
+            cells.append(cell)
+    nb.cells, nb.metadata, nb.nbformat_minor = cells, nbformat.from_dict(KERNEL), 5
+    for number, cell in enumerate(cells):
+        cell.id = f"cell-{number}"
+    return nb
+
+
+def kind(cell):
+    """Return what a cell of the section is: statement, proof, solution, check or text."""
+    if MARKER.search(cell.source):
+        return "solution" if cell.cell_type == "code" else "proof"
+    if cell.cell_type == "markdown":
+        return "statement" if cell.source.startswith("### ") else "text"
+    return "check" if re.search(r"\bcheck\(", cell.source) else "text"
+
+
+def cleared(cell):
+    """Return a copy of a cell in which stubs stand for what is between the markers."""
+    found = MARKER.findall(cell.source)
+    if found != ["BEGIN", "END"] * (len(found) // 2):
+        raise ClassroomError("the lines BEGIN SOLUTION and END SOLUTION are not in pairs")
+    clear = ClearSolutions(enforce_metadata=False)  # the cell has no metadata yet
+    return clear.preprocess_cell(copy.deepcopy(cell), {"language": "python"}, 0)[0]
+
+
+def functions(cell):
+    """Return the names of the functions in a solution, which leaves a stub of each and nothing else."""
+    stub, names = cleared(cell), []
+    try:
+        tree = [ast.parse(source).body for source in (cell.source, stub.source)]
+    except SyntaxError as error:
+        raise ClassroomError(f"the solution, or the stub that it leaves, is no Python: {error.msg}") from None
+    for node in tree[1]:
+        if not isinstance(node, ast.FunctionDef):
+            raise ClassroomError(f"code stands outside of a function: {ast.unparse(node).splitlines()[0]}")
+        body = node.body[ast.get_docstring(node) is not None:]
+        if [ast.unparse(line) for line in body] != ["raise NotImplementedError()"]:
+            raise ClassroomError(f"in {node.name}() there is more than a docstring outside of the markers")
+        names.append(node.name)
+    if names != [getattr(node, "name", "") for node in tree[0]]:
+        raise ClassroomError("the markers do not stand inside of one function")
+    return names
+
+
+def mark(cell, grade_id, solution=False, points=None):
+    """Give a cell the metadata of nbgrader; with `points` it is graded, without both it is locked."""
+    cell.metadata["nbgrader"] = {"schema_version": 3, "grade_id": grade_id, "solution": solution,
+                                 "grade": points is not None, "locked": not solution}
+    if points is not None:
+        cell.metadata["nbgrader"]["points"] = points
+
+
+def exercise(parts, chapter):
+    """Give the cells of one exercise, ``{kind: cell}``, their metadata; return its name and points."""
+    points = int(STATEMENT.match(parts["statement"].source)[2])
+    if not (form := CHECK.fullmatch(parts["check"].source.strip())):
+        raise ClassroomError('the check must be alone in its cell, as check("chapter.name", answer)')
+    topic, name, answer = form.groups()
+    if topic != chapter:
+        raise ClassroomError(f"the name '{topic}.{name}' must begin with '{chapter}.'")
+    if answer not in functions(parts["solution"]):
+        raise ClassroomError(f"the check is of '{answer}', which is no function of the solution")
+    mark(parts["statement"], f"{chapter}-{name}-statement")
+    if "proof" in parts:
+        cleared(parts["proof"])
+        mark(parts["proof"], f"{chapter}-{name}-proof", solution=True, points=0)
+    mark(parts["solution"], f"{chapter}-{name}", solution=True)
+    mark(parts["check"], f"{chapter}-{name}-check", points=points)
+    return f"{chapter}.{name}", points
+
+
+def grade(nb, chapter):
+    """Give the section Exercises of a notebook the metadata of nbgrader; return ``{exercise: points}``."""
+    heads = [k for k, cell in enumerate(nb.cells) if cell.cell_type == "markdown" and cell.source.startswith("## ")]
+    start = next((k for k in heads if nb.cells[k].source.split("\n")[0] == "## Exercises"), len(nb.cells))
+    stop = next((k for k in heads if k > start), len(nb.cells))
+    if any(MARKER.search(cell.source) for cell in nb.cells[:start] + nb.cells[stop:]):
+        raise ClassroomError("a marker of a solution stands outside of the section Exercises")
+    found, titles, title, last, parts = {}, set(), "Exercises", "", {}
+    for k, cell in enumerate(nb.cells[start:stop] + [None] * (stop > start)):
+        what = kind(cell) if cell else ""
+        if what == "text":
+            mark(cell, f"{chapter}-exercises-{k}")
+            continue
+        if what not in NEXT[last]:
+            wanted = " or ".join(NAMED[name] for name in NEXT[last])
+            raise ClassroomError(f"{title}: {wanted} must come after {NAMED[last]}, not {NAMED[what]}")
+        if what == "statement":
+            heading, parts = cell.source.split("\n")[0], {}
+            if not (form := STATEMENT.fullmatch(heading)):
+                raise ClassroomError(f"'{heading}' must have the form '### Exercise 1.2: Title (2 points)'")
+            title = form[1]
+            if title in titles:
+                raise ClassroomError(f"there are two of {title}")
+            titles.add(title)
+        parts[what], last = cell, what
+        if what == "check":
+            try:
+                name, points = exercise(parts, chapter)
+                if name in found:
+                    raise ClassroomError(f"another exercise has the name '{name}'")
+            except ClassroomError as error:
+                raise ClassroomError(f"{title}: {error}") from None
+            found[name] = points
+    CheckCellMetadata().preprocess(nb, {})
+    return found
+
+
+def release(nb):
+    """Return a notebook as nbgrader releases it to students; see ``nbgrader generate_assignment``."""
+    nb = copy.deepcopy(nb)
+    for step in (LockCells, ClearSolutions, ClearOutput, CheckCellMetadata, ComputeChecksums):
+        nb, _ = step().preprocess(nb, {})
+    return nb
+
+
+def material(root=ROOT):
+    """Return the notebooks for instructors, for students, and the points: three ``{name: ...}``."""
+    ours, students, points = {}, {}, {}
+    for section, names in contents(root):
+        for name in names:
+            try:
+                nb = ours[name] = plain(nbformat.read(root / "nbs" / name, as_version=4))
+                if section == INSTRUCTORS or name.endswith("_notes.ipynb"):
+                    continue
+                points[name] = grade(nb, Path(name).stem.partition("_")[2])
+            except FileNotFoundError:
+                raise ClassroomError(f"{name}: in _quarto.yml, but not in nbs/") from None
+            except (ClassroomError, SiteError) as error:
+                raise ClassroomError(f"{name}: {error}") from None
+            fixed = not points[name] and any(OUTSIDE.search(c.source) for c in nb.cells if c.cell_type == "code")
+            students[name] = copy.deepcopy(nb) if fixed else release(nb)
+    for cell in students["index.ipynb"].cells:  # it names all pages; students get a name without a link
+        cell.source = re.sub(r"\[([^]]*)\]\((\w+\.ipynb)\)", lambda m: m[m[2] not in students], cell.source)
+    for folder, books in {"instructors": ours, "students": students}.items():
+        for name, nb in books.items():
+            texts = [cell.source for cell in nb.cells if cell.cell_type == "markdown"]
+            if lost := sorted(set(LINK.findall("\n".join(texts))) - set(books)):
+                raise ClassroomError(f"{name}: links to {', '.join(lost)}, which {folder} do not get")
+    return ours, students, points
+
+
+def readme(points, ini):
+    """Return the README of the students' folder."""
+    rows = "\n".join(f"| [{name}]({name}) | {len(found)} | {sum(found.values())} |"
+                     for name, found in points.items() if found)
+    return f"""# {ini['title']}
+
+{ini['description']}. Start with [index.ipynb](index.ipynb).
+
+## To install
+With Python {ini['min_python']} or newer, in this folder:
+
+    python3 -m venv .venv
+    .venv/bin/pip install '{ini['lib_name']}[course] @ git+{ini['git_url']}'
+    .venv/bin/jupyter lab
+
+On Windows write `.venv\\Scripts\\` for `.venv/bin/`.
+
+## The exercises
+They are at the end of a chapter and need nothing of the chapter above but its ideas: run the first
+code cell of the section, then write your code in place of `# YOUR CODE HERE` and
+`raise NotImplementedError()`. The cell below checks it and says which property does not hold. Proofs
+go where `YOUR ANSWER HERE` stands; a person reads them.
+
+| chapter | exercises | points |
+|---|---:|---:|
+{rows}
+"""
+
+
+def archive(folder):
+    """Write a folder into a zip file beside it, the same bytes whenever the files are the same."""
+    with zipfile.ZipFile(folder.with_suffix(".zip"), "w") as packed:
+        for file in sorted(filter(Path.is_file, folder.rglob("*")), key=Path.as_posix):
+            entry = zipfile.ZipInfo(file.relative_to(folder.parent).as_posix(), (1980, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            packed.writestr(entry, file.read_bytes())
+
+
+def make(out=ROOT, root=ROOT):
+    """Write both folders and their archives into the folder `out` and say what is in them."""
+    ours, students, points = material(root)
+    results = [*root.glob("benchmarks/results/*.json"), *root.glob("benchmarks/results/*/results.jsonl")]
+    for folder, books in {out / "student": students, out / "instructor": ours}.items():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name, nb in books.items():
+            nbformat.write(nb, folder / name)
+        for file in results:
+            (folder / file.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, folder / file.relative_to(root))
+        if books is students:
+            (folder / "README.md").write_text(readme(points, settings(root)), encoding="utf-8")
+        archive(folder)
+    worth = [value for found in points.values() for value in found.values()]
+    print(f"student/, student.zip: {len(students)} notebooks with {len(worth)} exercises of {sum(worth)} points")
+    print(f"instructor/, instructor.zip: {len(ours)} notebooks, {len(ours) - len(students)} not for students")
+
+
+if __name__ == "__main__":
+    try:
+        make(*map(Path, sys.argv[1:2]))
+    except ClassroomError as error:
+        sys.exit(f"The course material was not written.\n{error}")
