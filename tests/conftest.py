@@ -1,6 +1,7 @@
 """The order of the tests, the time each stage took, and the fixtures that several files use."""
 
 import os
+import shutil
 from collections import defaultdict
 
 import pytest
@@ -10,10 +11,13 @@ os.environ["SCIPY_ARRAY_API"] = "1"  # read when SciPy is imported; scikit-learn
 FIRST = ["test_notebooks", "test_arrays", "test_datasets", "test_plots", "test_kernels",
          "test_features", "test_ridge", "test_bandwidth", "test_rbf",
          "test_orderq", "test_pursuit", "test_eigenpro", "test_pca", "test_surrogate", "test_adaptive",
-         "test_attention", "test_reproductions", "test_robustness"]
-LAST = ["test_benchmarks", "test_package", "test_site"]
+         "test_attention", "test_reproductions", "test_robustness", "test_exercises"]
+LAST = ["test_benchmarks", "test_package", "test_site", "test_slides"]
 SECONDS = defaultdict(float)  # by stage
 NOTES = {}  # remarks on a stage, for the same table
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]
 
 
 def rank(name):
@@ -40,6 +44,22 @@ def pytest_generate_tests(metafunc):
         import torch
 
         metafunc.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Start Chromium; without one the tests are skipped, but not where ``CI`` is set."""
+    known = ["chromium", "chromium-browser", "google-chrome"]
+    path = next(filter(None, map(shutil.which, known)), None)
+    if path is None:
+        stop = pytest.fail if os.environ.get("CI") else pytest.skip
+        stop("no Chromium found (on Debian: apt-get install chromium); pages are not tested")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
 
 
 def pytest_runtest_logreport(report):

@@ -21,8 +21,6 @@ ROOT = Path(__file__).absolute().parent.parent
 INI = settings(ROOT)
 CHAPTERS = [name for _, names in contents(ROOT) for name in names]
 PAGES = [Path(name).with_suffix(".html").name for name in CHAPTERS]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]
 
 # What a page holds, after its formulas are drawn and all that folds is unfolded.
 FACTS = r"""async () => {
@@ -110,6 +108,17 @@ def test_exported_cells_are_folded_and_taught_ones_are_shown(rooms):
     assert re.findall(r"\S+:: .*", cells[2].source)[::2] == [
         "py:currentmodule:: rfteach.rooms", "autofunction:: f"]
     assert re.findall(r"\S+:: .*", cells[4].source)[2:] == ["autoclass:: Room", "py:data:: SIZE"]
+
+
+def test_solutions_are_folded():
+    shown, = page("def f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION")
+    assert shown.source == "def f():\n    return 1" and "hide-input" in shown.metadata.tags
+    assert shown.metadata["mystnb"]["code_prompt_show"] == "Solution"
+
+
+def test_a_module_in_a_folder_has_no_entries(rooms):
+    cell, = page("#| default_exp specifications.rooms", "#| export\nSIZE = 3", root=rooms)
+    assert cell.source == "SIZE = 3"
 
 
 def test_shown_code_leaves_the_docstring_to_the_api_entry(rooms):
@@ -209,22 +218,6 @@ def site():
     assert done.returncode == 0, done.stdout + done.stderr
     assert not stale.exists()
     return stale.parent
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Start Chromium; without one the tests are skipped, but not where ``CI`` is set."""
-    known = ["chromium", "chromium-browser", "google-chrome"]
-    path = next(filter(None, map(shutil.which, known)), None)
-    if path is None:
-        stop = pytest.fail if os.environ.get("CI") else pytest.skip
-        stop("no Chromium found (on Debian: apt-get install chromium); pages are not tested")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -350,7 +343,9 @@ def test_api_stands_beside_its_derivation(seen):
         cells = nbformat.read(ROOT / "nbs" / chapter, as_version=4).cells
         found = [directives(cell.source)[0].get("default_exp") for cell in cells
                  if cell.cell_type == "code"]
-        for stem in filter(None, found):
+        for stem in found:
+            if stem is None or "." in stem:  # modules in a folder are not public
+                continue
             module = f"{INI['lib_name']}.{stem}"
             entries = {f"{module}.{n}" for n in public_names(ROOT / INI["lib_path"] / f"{stem}.py")}
             assert not entries - set(seen[name].ids), f"{name} lacks API entries"
@@ -383,6 +378,17 @@ def test_code_of_a_chapter_can_be_copied(chapter, site, tab):
         tab.fill("textarea", "")
         tab.press("textarea", "Control+V")
         assert tab.input_value("textarea").strip() in code
+
+
+def test_solutions_and_model_answers_unfold(site, tab):
+    tab.goto((site / "01_kernels.html").as_uri())
+    exercises = tab.locator("section#exercises")
+    for summary, inside in [("Solution", "return np.exp"), ("Model answer", "convolution")]:
+        fold = exercises.locator("details", has_text=inside).first
+        assert fold.locator("summary").inner_text().strip() == summary
+        assert not fold.get_by_text(inside).first.is_visible()
+        fold.locator("summary").click()
+        assert inside in fold.inner_text() and "SOLUTION" not in fold.inner_text()
 
 
 def test_light_and_dark(site, tab):
