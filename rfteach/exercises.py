@@ -50,7 +50,7 @@ class NotAccepted(AssertionError):
     def _render_traceback_(self):  # IPython shows this in place of the frames
         return str(self).split("\n")
 
-# %% ../nbs/13_exercises.ipynb #cb997d66
+# %% ../nbs/13_exercises.ipynb #2d741264
 def differ(left, right, left_name, right_name, rtol=1e-8):
     """Say where two arrays differ.
 
@@ -61,7 +61,8 @@ def differ(left, right, left_name, right_name, rtol=1e-8):
     left_name, right_name : str
         What they are called in the message.
     rtol : float, default=1e-8
-        Tolerance, relative to the largest absolute value in both (1 where both are zero).
+        Tolerance, relative to the largest absolute value in both, or to 1 if one of them is zero
+        everywhere and the other is small.
 
     Returns
     -------
@@ -72,14 +73,22 @@ def differ(left, right, left_name, right_name, rtol=1e-8):
     if worst := _worst(left, right, rtol):
         index, got, other = worst
         right_index = index if np.ndim(right) else ""
-        return f"{left_name}{index} = {got}, but {right_name}{right_index} = {other}"
+        return f"{_equation(left_name, index, got)}, but {_equation(right_name, right_index, other)}"
+
+
+def _equation(name, index, value):
+    """Say what an entry is: of a symbol as in K[0, 1] = 2, of a description with the index behind."""
+    if index and " " in name:
+        return f"{name} = {value} at {index}"
+    return f"{name}{index} = {value}"
 
 
 def _worst(left, right, rtol):
     """Return the index where two arrays differ most and their entries there, as text, or None."""
     left, right = np.broadcast_arrays(left, right)
     sizes = np.abs(np.stack([left, right]).astype(complex))
-    scale = sizes[np.isfinite(sizes)].max(initial=0) or 1
+    zero = not sizes.any(axis=tuple(range(1, sizes.ndim))).all()  # one of them is
+    scale = sizes[np.isfinite(sizes)].max(initial=1 if zero else 0)
     same = (left == right) | (np.isnan(left) & np.isnan(right))
     with np.errstate(invalid="ignore"):
         gap = np.where(same, 0, np.abs(left.astype(complex) - right))
@@ -87,11 +96,13 @@ def _worst(left, right, rtol):
     if gap.max(initial=0) > rtol * scale:
         where = np.unravel_index(gap.argmax(), gap.shape)
         index = f"[{', '.join(map(str, where))}]" if where else ""
-        return index, _number(left[where]), _number(right[where])
+        pair = left[where], right[where]
+        texts = [_number(value) for value in pair]
+        return index, *(texts if texts[0] != texts[1] else [_number(value, 15) for value in pair])
 
 
-def _number(value):
-    return f"{value:.6g}" if np.asarray(value).dtype.kind in "fc" else str(value)
+def _number(value, digits=6):
+    return f"{value:.{digits}g}" if np.asarray(value).dtype.kind in "fc" else str(value)
 
 
 def _show(value):
@@ -103,9 +114,18 @@ def _show(value):
         with np.printoptions(precision=4, suppress=True):
             text = " ".join(np.array2string(value, separator=", ").split())
         return text if value.size else f"empty array of shape {value.shape}"
-    return getattr(value, "__name__", None) or repr(value)
+    return getattr(value, "__name__", "").lstrip("_") or _cut(repr, value)
 
-# %% ../nbs/13_exercises.ipynb #25eb007e
+
+def _cut(text, thing, limit=300):
+    """Return text(thing), shortened; code that is being learned may fail here too."""
+    try:
+        words = "\n".join(text(thing).split("\n")[:3])
+    except Exception:
+        words = "(what it says cannot be shown)"
+    return words if len(words) <= limit else f"{words[:limit]} ..."
+
+# %% ../nbs/13_exercises.ipynb #42d0012d
 _FOREIGN = tuple(
     os.path.realpath(path) + os.sep
     for path in {
@@ -119,28 +139,28 @@ def _own_lines(error):
     """Return the student's lines in the traceback of an error, and what it says."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is the checker's
     lines = [
-        f"  line {frame.lineno} of {frame.name}: {frame.line}"
+        f"  line {frame.lineno} of {frame.name}" + (f": {frame.line}" if frame.line else "")
         for frame in frames
-        if not frame.filename.startswith("<frozen")
+        if not frame.filename.startswith("<frozen importlib")
         and not os.path.realpath(frame.filename).startswith(_FOREIGN)
     ]
     if len(lines) > 6:  # a recursion
         lines = [*lines[:3], f"  ({len(lines) - 6} lines like these)", *lines[-3:]]
-    return "\n".join([*lines, f"  {type(error).__name__}: {error}"])
+    return "\n".join([*lines, f"  {type(error).__name__}: {_cut(str, error)}"])
 
-# %% ../nbs/13_exercises.ipynb #170929fb
+# %% ../nbs/13_exercises.ipynb #3ea14353
 LIMIT = 2.0  # seconds of computing for one check
 _ENOUGH = 1.0  # seconds after which no more inputs are drawn
+_ONE_AT_A_TIME = threading.RLock()  # what is printed, and NumPy's warnings, belong to the process
 
 
 class _Late(BaseException):
     """The time is up."""
 
 
-@contextmanager
-def _time_limit(seconds):
-    """Raise _Late in this thread when the process has computed for some seconds."""
-    thread, done, lock = threading.get_ident(), threading.Event(), threading.Lock()
+def _limited(function, seconds):
+    """Call a function; raise _Late in it, and here, when the process has computed for some seconds."""
+    thread, late, done, lock = threading.get_ident(), threading.Event(), threading.Event(), threading.Lock()
     started, began = time.process_time(), time.monotonic()
 
     def put(exception):
@@ -148,20 +168,43 @@ def _time_limit(seconds):
 
     def watch():
         while not done.wait(0.02):
-            late = time.process_time() - started > seconds
-            if late or time.monotonic() - began > 5 * seconds:
+            computed, passed = time.process_time() - started, time.monotonic() - began
+            if computed > seconds or passed > 5 * seconds:
+                late.set()
                 with lock:
                     if not done.is_set():
                         put(ctypes.py_object(_Late))
-                return
 
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    finally:
+    def disarm():
         with lock:
             done.set()
             put(None)  # an exception that is on its way and has not arrived
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        function()
+    finally:
+        try:
+            disarm()
+        except _Late:
+            disarm()
+    if late.is_set():
+        raise _Late
+
+
+class _Sink(io.TextIOBase):
+    """Where prints go: an endless loop may print without end."""
+
+    def write(self, text):
+        return len(text)
+
+
+@contextmanager
+def _quiet():
+    """Let neither prints nor warnings out, and let no setting of NumPy turn them into errors."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"), redirect_stdout(_Sink()):
+        warnings.simplefilter("ignore")
+        yield
 
 # %% ../nbs/13_exercises.ipynb #a86f5478
 @dataclass(frozen=True)
@@ -206,7 +249,7 @@ class _Case:
         shown = ", ".join(f"{name} = {_show(value)}" for name, value in self.inputs.items())
         return f"for{of} {shown}" + (", in float32" if self.single else "")
 
-# %% ../nbs/13_exercises.ipynb #425ea3ba
+# %% ../nbs/13_exercises.ipynb #47265713
 class Exercise:
     """An exercise: specification, inputs, properties, and answers known to be wrong or right.
 
@@ -321,8 +364,8 @@ class Exercise:
         found = []  # (name of the property, message)
         try:
             self._accept_callable(answer)
-            with _time_limit(LIMIT):
-                self._try(answer, found)
+            with _ONE_AT_A_TIME, _quiet():
+                _limited(lambda: self._try(answer, found), LIMIT)
         except _Late:
             message = f"The answer computes for more than {LIMIT:.0f} seconds on small inputs."
             return NotAccepted(self.name, "time", message)
@@ -353,12 +396,14 @@ class Exercise:
             self._refuse("parameters", f"A function is expected, this is {got}.")
         parameters = self._parameters()
         try:
-            inspect.signature(answer).bind(*parameters)
+            signature = inspect.signature(answer)
+        except Exception:  # a function in C without a signature
+            return
+        try:
+            signature.bind(*parameters)
         except TypeError:
-            expected, got = ", ".join(parameters), inspect.signature(answer)
-            self._refuse("parameters", f"The answer takes {got}, expected is ({expected}).")
-        except ValueError:  # a function in C without a signature
-            pass
+            expected = ", ".join(parameters)
+            self._refuse("parameters", f"The answer takes {signature}, expected is ({expected}).")
 
     def _cases_in_order(self):
         """Yield the inputs: one of each size, the named ones, in float32, and then more draws."""
@@ -389,14 +434,16 @@ class Exercise:
 
     def _fault(self, answer, case):
         """Return what fails first on one input: property, message, whether the input explains it."""
-        result = self._call(answer, case)
-        values, message = self._values(result)
+        values, message = self._values(self._call(answer, case))
         if message:
             return "returns", message, True
+        result = self._normal(values)
         expected, _ = self._values(self._specification(*case.in_double()))
         for name, got, want in zip(self.returns, values, expected):
-            if got.dtype.kind not in "biufc":
-                return "returns", f"{name} has the dtype {got.dtype}, numbers are expected", True
+            if got.dtype.kind not in {"b": "biuf", "c": "biufc"}.get(want.dtype.kind, "iuf"):
+                return "returns", f"{name} is {got.dtype}, real numbers are expected", True
+            if self.compare and not case.single and got.dtype in (np.float16, np.float32):
+                return "returns", f"{name} is {got.dtype} where the inputs are float64", True
             if got.shape != want.shape:
                 return "shape", f"{name} has the shape {got.shape}, expected is {want.shape}", True
             if bad := np.argwhere(~np.isfinite(got) & np.isfinite(want)).tolist():
@@ -404,18 +451,25 @@ class Exercise:
         if case.size == self.sizes[1]:
             again, _ = self._values(self._call(answer, case))
             for name, got, once_more in zip(self.returns, values, again):
-                if message := differ(got, once_more, name, "a second call's", rtol=1e-12):
+                if worst := _worst(got, once_more, 1e-12):
+                    index, found, later = worst
+                    message = f"{_equation(name, index, found)}, and {later} in a second call"
                     return "same result twice", message, True
         given = SimpleNamespace(**case.inputs)
         for name, holds, once in [] if case.single else self._properties:
             if not once or case.once:
                 guarded = lambda *inputs: self._call_with(answer, inputs)
-                if message := holds(result, given, guarded):
+                try:
+                    message = holds(result, given, guarded)
+                except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                    message = f"It cannot be tried on what the answer returns: {error}"
+                if message:
                     return name, message, not once
         rtol = self.rtol_single if case.single else self.rtol
         for name, got, want in zip(self.returns, values, expected) if self.compare else []:
             if worst := _worst(got, want, rtol):
-                return "value", "{}{} = {}, expected is {}".format(name, *worst), True
+                index, found, right = worst
+                return "value", f"{_equation(name, index, found)}, expected is {right}", True
         for name, got in zip(self.returns, values) if case.single and self.keeps_dtype else []:
             if got.ndim and got.dtype in (np.float64, np.complex128):
                 return "dtype", f"{name} is {got.dtype} where the inputs are float32", True
@@ -423,15 +477,14 @@ class Exercise:
     def _call(self, answer, case):
         """Return what the answer gives for one input; it must run and leave its inputs alone."""
         inputs = case.copies()
-        with warnings.catch_warnings(), np.errstate(all="ignore"), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with _quiet():
             try:
                 result = answer(*inputs)
             except NotAccepted:
                 raise
             except NotImplementedError:
                 self._refuse("written", "The answer still raises NotImplementedError.")
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._refuse("runs", f"Your code stopped:\n{_own_lines(error)}\n{case}")
         for (name, before), after in zip(case.inputs.items(), inputs):
             if isinstance(before, np.ndarray) and not np.array_equal(before, after, equal_nan=True):
@@ -439,7 +492,17 @@ class Exercise:
         return result
 
     def _call_with(self, answer, inputs):
-        return self._call(answer, _Case(dict(zip(self._parameters(), inputs)), None))
+        """Call an answer for a property; what it returns must be arrays here too."""
+        case = _Case(dict(zip(self._parameters(), inputs)), None)
+        values, message = self._values(self._call(answer, case))
+        if message:
+            self._refuse("returns", f"{message}\n{case}")
+        return self._normal(values)
+
+    def _normal(self, values):
+        """Return what properties get: an array, or a tuple of them, with scalars for single numbers."""
+        values = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in values]
+        return values[0][()] if len(values) == 1 else tuple(value[()] for value in values)
 
     def _parameters(self):
         return list(inspect.signature(self._specification).parameters)
@@ -449,14 +512,21 @@ class Exercise:
         parts = [result] if len(self.returns) == 1 else result
         if result is None:
             return None, "The answer returned None; is a return missing?"
+        if isinstance(parts, np.ndarray) and parts.ndim:
+            parts = list(parts)
         if not isinstance(parts, (list, tuple)) or len(parts) != len(self.returns):
             got = f"{len(parts)} values" if isinstance(parts, (list, tuple)) else "one value"
             expected = f"{len(self.returns)} values, {', '.join(self.returns)}"
             return None, f"The answer returned {got}, expected are {expected}."
-        try:
-            return [np.asarray(part) for part in parts], None
-        except Exception as error:
-            return None, f"What the answer returned is no array: {error}"
+        arrays = []
+        for name, part in zip(self.returns, parts):
+            try:
+                arrays.append(np.array(part))  # a copy: the answer may use its own again
+            except Exception as error:
+                return None, f"{name} is no array: {_cut(str, error)}"
+            if arrays[-1].dtype.kind not in "biufc":
+                return None, f"{name} is of the type {type(part).__name__}, numbers are expected."
+        return arrays, None
 
 # %% ../nbs/13_exercises.ipynb #5791c44a
 def exercises(topic):

@@ -104,7 +104,7 @@ def _(x, m):
     waves = np.exp(1j * np.outer(x, omega)) - np.sinc(omega / (2 * np.pi))
     return np.hstack([waves.real, waves.imag])
 
-# %% ../../nbs/10_adaptive_notes.ipynb #45c7028c
+# %% ../../nbs/10_adaptive_notes.ipynb #4d2c00c4
 anova_gram = Exercise("adaptive.anova_gram", "K")
 
 
@@ -141,7 +141,7 @@ def _():
 
 @anova_gram.property("zero without relevance")
 def _(K, given, answer):
-    return differ(answer(0 * given.T, given.q), 0, "K where all t are zero: entry ", "the sum")
+    return differ(answer(0 * given.T, given.q), 0, "K where all t are zero", "the sum")
 
 
 @anova_gram.property("no input twice in a product")
@@ -149,7 +149,7 @@ def _(K, given, answer):
     doubled, without = given.T.copy(), given.T.copy()
     doubled[0], without[0] = 2 * given.T[0], 0
     up, down = answer(doubled, given.q) - K, K - answer(without, given.q)
-    return differ(up, down, "growth of K where the first t is doubled: entry ", "its fall where that t is zero: entry ")
+    return differ(up, down, "growth of K where the first t is doubled", "its fall where that t is zero")
 
 
 @anova_gram.property("q = 1 is the sum over inputs")
@@ -465,9 +465,10 @@ def _(K, y, lam):
     mu = (u * v / values).sum() / (v**2 / values).sum()
     return 0.5 * np.log(np.mean((u - mu * v) ** 2 / values)) + 0.5 * np.log(values).mean()
 
-# %% ../../nbs/10_adaptive_notes.ipynb #4087eb88
+# %% ../../nbs/10_adaptive_notes.ipynb #eaca6b9e
 mixed_weights = Exercise("adaptive.mixed_weights", "the weights", compare=False, single=False)
-_DECAY = 1 / (1 + np.random.default_rng(8).permutation(30)) ** 1.5  # in no order
+_DECAY = 1 / (1 + np.random.default_rng(8).permutation(15)) ** 0.75  # in no order
+_REST = np.where(_DECAY < np.sort(_DECAY)[-3], _DECAY, 0)  # without the three heaviest
 
 
 @mixed_weights.specification
@@ -512,7 +513,7 @@ def _(found, given, answer):
 @mixed_weights.property("the heaviest keep their weights")
 def _(found, given, answer):
     head = np.argsort(-given.w)[: given.n_head]
-    names = f"new weights of the heaviest waves {head.tolist()}: entry ", "their weights: entry "
+    names = "new weights of the heaviest waves, by falling weight", "the weights that they have"
     return differ(np.asarray(found)[head], given.w[head], *names)
 
 
@@ -531,11 +532,13 @@ def _(found, given, answer):
 @mixed_weights.property("the expectation is w", once=True)
 def _(found, given, answer):
     draws = np.array([answer(_DECAY, 3, 6, seed) for seed in range(400)])
-    z = (draws.mean(0) - _DECAY) / (draws.std(0, ddof=1) / np.sqrt(len(draws)) + 1e-9)
+    p = _REST / _REST.sum()
+    error = _REST.sum() * np.sqrt(p * (1 - p) / 6 / len(draws))  # standard error of a mean
+    z = (draws.mean(0) - _DECAY) / (error + 1e-9)
     if not np.abs(z).max() < 5:
         k = np.abs(z).argmax()
         return (
-            f"30 waves, 3 heaviest and 6 draws, 400 seeds: the new weight of wave {k} has the mean "
+            f"15 waves, 3 heaviest and 6 draws, 400 seeds: the new weight of wave {k} has the mean "
             f"{draws[:, k].mean():.4f}, {abs(z[k]):.0f} standard errors from its weight {_DECAY[k]:.4f}"
         )
 
@@ -545,8 +548,21 @@ def _(found, given, answer):
     rest = np.argsort(-given.w)[given.n_head :]
     if len(rest):
         draws = np.asarray(found)[rest] * given.n_draws / given.w[rest].sum()
-        names = "new weights of the other waves in units of one draw: entry ", "a whole number: entry "
+        names = "new weights of the other waves in units of one draw", "a whole number"
         return differ(draws, draws.round(), *names)
+
+
+@mixed_weights.property("draws are independent", once=True)
+def _(found, given, answer):
+    draws = np.array([answer(_DECAY, 3, 6, seed) for seed in range(400)])
+    squares, p = ((draws - _DECAY) ** 2).sum(1), _REST / _REST.sum()
+    exact = _REST.sum() ** 2 * (1 - p @ p) / 6
+    z = (squares.mean() - exact) / (squares.std(ddof=1) / np.sqrt(len(draws)) + 1e-9)
+    if not abs(z) < 5:
+        return (
+            f"15 waves, 3 heaviest and 6 draws, 400 seeds: the squared differences to w have the mean sum "
+            f"{squares.mean():.3f}, {abs(z):.0f} standard errors from the {exact:.3f} of independent draws"
+        )
 
 
 @mixed_weights.mistake("draws from all waves, the heaviest too", violates="the heaviest keep their weights")
@@ -589,7 +605,7 @@ def _(w, n_head, n_draws, seed):
     return np.where(counted > 0, w, 0)
 
 
-@mixed_weights.mistake("a wave that is drawn twice counts once", violates="the expectation is w")
+@mixed_weights.mistake("a wave that is drawn twice counts once", violates="each draw brings the same weight")
 def _(w, n_head, n_draws, seed):
     once = lambda rng, n, p: np.minimum(rng.multinomial(n, p), 1)
     return _mixed(w, np.argsort(-w)[:n_head], n_draws, seed, once)
@@ -599,6 +615,18 @@ def _(w, n_head, n_draws, seed):
 def _(w, n_head, n_draws, seed):
     uniform = lambda rng, n, p: rng.multinomial(n, (p > 0) / np.sum(p > 0))
     return _mixed(w, np.argsort(-w)[:n_head], n_draws, seed, uniform)
+
+
+@mixed_weights.mistake("one draw takes the whole mass", violates="draws are independent")
+def _(w, n_head, n_draws, seed):
+    single = lambda rng, n, p: rng.multinomial(1, p)
+    return _mixed(w, np.argsort(-w)[:n_head], n_draws, seed, single)
+
+
+@mixed_weights.mistake("draws at equal distances, as in systematic resampling", violates="draws are independent")
+def _(w, n_head, n_draws, seed):
+    comb = lambda rng, n, p: np.diff(np.floor(n * np.r_[0, p.cumsum()[:-1], 1] + rng.random()))
+    return _mixed(w, np.argsort(-w)[:n_head], n_draws, seed, comb)
 
 
 @mixed_weights.mistake("the seed is ignored", violates="a new seed gives a new result")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..exercises import Exercise, differ
 
-# %% ../../nbs/11_attention_notes.ipynb #58c758d4
+# %% ../../nbs/11_attention_notes.ipynb #bcdf0d21
 softmax_attention = Exercise("attention.softmax_attention", "o")
 
 
@@ -55,7 +55,7 @@ def _():
 @softmax_attention.property("a mean of the values")
 def _(o, given, answer):
     o = answer(given.q, given.k, np.ones((len(given.k), 1)), given.scale)
-    return differ(o, 1.0, "with all values one, o", "that value")
+    return differ(o, 1.0, "o with all values one", "each value")
 
 
 @softmax_attention.property("one vector added to all keys changes nothing")
@@ -102,7 +102,7 @@ def _(q, k, v, scale):
     logits = logits - logits.max(1)[:, None]
     return np.exp(logits - np.log(np.exp(logits).sum(1))[:, None]) @ v
 
-# %% ../../nbs/11_attention_notes.ipynb #537e4df7
+# %% ../../nbs/11_attention_notes.ipynb #7017ff93
 causal_attention = Exercise("attention.causal_attention", "o")
 
 
@@ -141,13 +141,13 @@ def _(o, given, answer):
     y, v = given.y.copy(), given.v.copy()
     y[-1], v[-1] = y[-1] + 1, v[-1] - 2
     other = np.asarray(answer(given.x, y, v, given.W))
-    return differ(np.asarray(o)[:-1], other[:-1], "o", "after a change of the last key and value o")
+    return differ(np.asarray(o)[:-1], other[:-1], "o before", "o after a change of the last key and value")
 
 
 @causal_attention.property("a mean of the values")
 def _(o, given, answer):
     o = answer(given.x, given.y, np.ones_like(given.v), given.W)
-    return differ(o, 1.0, "with all values one, o", "that value")
+    return differ(o, 1.0, "o with all values one", "each value")
 
 
 @causal_attention.property("softmax attention for many frequencies", once=True)
@@ -212,7 +212,7 @@ def _(x, y, v, W):
         o[t] = query @ state / (query @ total)
     return o
 
-# %% ../../nbs/11_attention_notes.ipynb #cf190064
+# %% ../../nbs/11_attention_notes.ipynb #1ae98e42
 best_shift = Exercise("attention.best_shift", "c")
 
 
@@ -242,12 +242,12 @@ def _():
 
 @best_shift.property("moves with the queries")
 def _(c, given, answer):
-    return differ(answer(given.X + 1, given.Y), np.add(c, 1), "c(X + 1, Y)", "(c(X, Y) + 1)")
+    return differ(answer(given.X + 1, given.Y), np.add(c, 1), "c(X + 1, Y)", "c(X, Y) + 1")
 
 
 @best_shift.property("moves with the keys")
 def _(c, given, answer):
-    return differ(answer(given.X, given.Y + 1), np.add(c, 1), "c(X, Y + 1)", "(c(X, Y) + 1)")
+    return differ(answer(given.X, given.Y + 1), np.add(c, 1), "c(X, Y + 1)", "c(X, Y) + 1")
 
 
 @best_shift.property("no other shift is better")
@@ -297,7 +297,7 @@ def _(X, Y):
     pairs = (X[:, None] + Y).reshape(-1, X.shape[1])
     return np.linalg.lstsq(np.ones((len(pairs), 1)), pairs, rcond=None)[0][0]
 
-# %% ../../nbs/11_attention_notes.ipynb #82e29670
+# %% ../../nbs/11_attention_notes.ipynb #4e91f3e6
 uniform_orthogonal = Exercise("attention.uniform_orthogonal", "Q")
 
 
@@ -343,7 +343,7 @@ def _(Q, given, answer):
     if message := differ(answer(-given.G), -Q, "Q(-G)", "-Q(G)"):
         return message
     U = np.linalg.qr(np.random.default_rng(E).normal(size=(E, E)))[0]
-    return differ(answer(U @ given.G), U @ Q, "with a rotation U, Q(UG)", "UQ(G)", rtol=1e-7)
+    return differ(answer(U @ given.G), U @ Q, "Q(UG) for a rotation U", "U Q(G)", rtol=1e-7)
 
 
 @uniform_orthogonal.property("R is upper triangular")
@@ -394,19 +394,17 @@ def _(G):
     signs = np.copysign(1.0, np.diag(R))
     return np.where(signs > 0, Q, -Q)
 
-# %% ../../nbs/11_attention_notes.ipynb #ccefb545
+# %% ../../nbs/11_attention_notes.ipynb #67d74674
 output_bias = Exercise("attention.output_bias", ["the bias", "the standard error"], compare=False, single=False)
 
 
 def _law(N):
-    """Return mean and, for one frequency, standard deviation of m/(1 + m), m a mean of N log-normal numbers."""
+    """Return mean and standard deviation of m/(1 + m), where m is a mean of N log-normal numbers."""
     w, p = np.polynomial.hermite_e.hermegauss(80)
-    p = p / p.sum()
-    if N == 1:
-        f = np.exp(w) / (1 + np.exp(w))
-        return p @ f, np.sqrt(p @ (f - p @ f) ** 2)
     t, q = np.polynomial.laguerre.laggauss(60)
-    return 1 - q @ (np.exp(-np.outer(t, np.exp(w)) / N) @ p) ** N, None
+    q = q * (np.exp(-np.outer(t, np.exp(w)) / N) @ (p / p.sum())) ** N
+    first, second = q.sum(), q @ t  # moments of 1/(1 + m), the integral of exp(-t (1 + m))
+    return 1 - first, np.sqrt(second - first**2)
 
 
 @output_bias.specification
@@ -439,17 +437,30 @@ def _(result, given, answer):
 def _(result, given, answer):
     exact = np.exp(0.25) / (np.exp(0.25) + np.exp(-0.25))
     for N in (1, 2, 8):
-        bias, expected = answer(N, 1000, 3)[0], _law(N)[0] - exact
-        se = _law(1)[1] / np.sqrt(1000)  # not smaller than for more than one frequency
-        if not abs(bias - expected) < 5 * se / np.sqrt(max(1, N / 2)):
+        mean, deviation = _law(N)
+        bias, expected = answer(N, 1000, 3)[0], mean - exact
+        if not abs(bias - expected) < 5 * deviation / np.sqrt(1000):
             return f"With N = {N} and 1000 repetitions the bias is {bias:.3f}, and integration says {expected:.3f}"
 
 
 @output_bias.property("the standard error of a mean", once=True)
 def _(result, given, answer):
-    relative = answer(1, 1000, 4)[1] / (_law(1)[1] / np.sqrt(1000))
-    if not abs(relative - 1) < 5 / np.sqrt(2 * 1000):
-        return f"With N = 1 and 1000 repetitions the standard error is {relative:.2f} times what integration says"
+    for N in (1, 8):
+        relative = answer(N, 1000, 4)[1] / (_law(N)[1] / np.sqrt(1000))
+        if not abs(relative - 1) < 5 / np.sqrt(2 * 1000):
+            return f"With N = {N} and 1000 repetitions the standard error is {relative:.2f} times what integration says"
+
+
+@output_bias.property("the scatter from seed to seed", once=True)
+def _(result, given, answer):
+    exact, (mean, deviation) = np.exp(0.25) / (np.exp(0.25) + np.exp(-0.25)), _law(1)
+    errors = np.array([answer(1, 5, seed)[0] for seed in range(400)]) - (mean - exact)
+    relative = np.mean(errors**2) / (deviation**2 / 5)
+    if not abs(relative - 1) < 5 * np.sqrt(2 / 400):
+        return (
+            f"With N = 1 and 5 repetitions, the variance of the bias over 400 seeds is {relative:.2f} times "
+            "that of a mean of 5 outputs"
+        )
 
 
 def _terms(N, repetitions, seed):
@@ -483,6 +494,20 @@ def _(N, repetitions, seed):
     above, below, exact = _terms(N, repetitions, seed)
     outputs = above.sum(1) / below.sum(1)
     return outputs.mean() - exact, outputs.std(ddof=1)
+
+
+@output_bias.mistake("divided by the root of the number of features, too", violates="the standard error of a mean")
+def _(N, repetitions, seed):
+    above, below, exact = _terms(N, repetitions, seed)
+    outputs = above.sum(1) / below.sum(1)
+    return outputs.mean() - exact, outputs.std(ddof=1) / np.sqrt(repetitions * N)
+
+
+@output_bias.mistake("the median of the outputs", violates="the scatter from seed to seed")
+def _(N, repetitions, seed):
+    above, below, exact = _terms(N, repetitions, seed)
+    outputs = above.sum(1) / below.sum(1)
+    return np.median(outputs) - exact, outputs.std(ddof=1) / np.sqrt(repetitions)
 
 
 @output_bias.mistake("the seed is ignored", violates="a new seed gives a new result")

@@ -5,17 +5,17 @@
 # %% auto #0
 __all__ = ['median_gamma', 'median_interval', 'safe_outliers', 'evidence', 'two_spreads']
 
-# %% ../../nbs/04_bandwidth_notes.ipynb #f0801140
+# %% ../../nbs/04_bandwidth_notes.ipynb #f0b57c0c
 import functools
 import math
 
 import numpy as np
 from scipy.spatial.distance import pdist
-from scipy.stats import binom, multivariate_normal
+from scipy.stats import binom, multivariate_normal, norm
 
 from ..exercises import Exercise, differ
 
-# %% ../../nbs/04_bandwidth_notes.ipynb #16dab3ef
+# %% ../../nbs/04_bandwidth_notes.ipynb #e6ace21c
 median_gamma = Exercise("bandwidth.median_gamma", "γ")
 
 
@@ -47,7 +47,7 @@ def _(gamma, given, answer):
     squares = pdist(given.X, "sqeuclidean")
     in_metres = np.exp(-gamma * squares)
     in_centimetres = np.exp(-answer(100 * given.X) * 1e4 * squares)
-    return differ(in_metres, in_centimetres, "with X in metres, k", "in centimetres, k")
+    return differ(in_metres, in_centimetres, "k with X in metres", "k with X in centimetres")
 
 
 @median_gamma.property("half of the pairs on either side")
@@ -97,7 +97,7 @@ def _(X):
     distances = np.linalg.norm(X[:, None] - X, axis=-1)
     return 0.5 / np.median(distances[np.triu_indices(len(X), 1)]) ** 2
 
-# %% ../../nbs/04_bandwidth_notes.ipynb #1e718366
+# %% ../../nbs/04_bandwidth_notes.ipynb #d4517bbb
 median_interval = Exercise("bandwidth.median_interval", ("low", "high"))
 
 
@@ -116,7 +116,7 @@ def _(D, alpha):
 @median_interval.inputs
 def _(rng, n):
     D = rng.gamma(9.0, size=n * n).round(2)
-    return {"D": D, "alpha": float(rng.choice([0.05, 0.1, 0.32]))}
+    return {"D": D, "alpha": float(rng.choice([0.05, 0.1] if n == 2 else [0.05, 0.1, 0.32]))}
 
 
 @median_interval.case("equal distances")
@@ -145,31 +145,38 @@ def _(ends, given, answer):
 @median_interval.property("the order of D does not matter")
 def _(ends, given, answer):
     other = answer(np.roll(given.D[::-1], 1), given.alpha)
-    return differ(ends, other, "ends", "with D in another order ends")
+    return differ(ends, other, "ends", "ends for D in another order")
 
 
-@median_interval.property("the promise is kept")
+_NUMBERS = [(m, alpha) for m in range(1, 31) for alpha in (0.05, 0.1, 0.32)]
+
+
+def _reach(m, low, high):
+    """The interval in words."""
+    first, last = "0" if low == 0 else f"D_({low:.0f})", "∞" if high == m + 1 else f"D_({high:.0f})"
+    return f"your interval reaches from {first} to {last}"
+
+
+@median_interval.property("the promise is kept", once=True)
 def _(ends, given, answer):
-    m = len(given.D)
-    low, high = _ranks(answer, m, given.alpha)
-    held = max(0, binom.cdf(high - 1, m, 0.5) - binom.cdf(low - 1, m, 0.5))
-    if held < 1 - given.alpha:
-        return (
-            f"For m = {m} and α = {given.alpha} your interval reaches from number {low:.0f} to number "
-            f"{high:.0f} in order, and holds the median with a probability of {held:.3f} only"
-        )
+    for m, alpha in _NUMBERS:
+        low, high = _ranks(answer, m, alpha)
+        held = max(0, binom.cdf(high - 1, m, 0.5) - binom.cdf(low - 1, m, 0.5))
+        if held < 1 - alpha:
+            reach = _reach(m, low, high)
+            return f"For m = {m} and α = {alpha} {reach}; it holds the median with a probability of {held:.3f}"
 
 
-@median_interval.property("no wider than needed")
+@median_interval.property("no wider than needed", once=True)
 def _(ends, given, answer):
-    m = len(given.D)
-    low, high = _ranks(answer, m, given.alpha)
-    held = binom.cdf(high - 2, m, 0.5) - binom.cdf(low, m, 0.5)
-    if held >= 1 - given.alpha:
-        return (
-            f"For m = {m} and α = {given.alpha} your interval reaches from number {low:.0f} to number "
-            f"{high:.0f} in order; one less at either end holds the median with a probability of {held:.3f}"
-        )
+    for m, alpha in _NUMBERS:
+        low, high = _ranks(answer, m, alpha)
+        held = binom.cdf(high - 2, m, 0.5) - binom.cdf(low, m, 0.5)
+        if held >= 1 - alpha:
+            return (
+                f"For m = {m} and α = {alpha} {_reach(m, low, high)}; one less at either end holds the median with a "
+                f"probability of {held:.3f}"
+            )
 
 
 @median_interval.mistake("α at each end", violates="the promise is kept")
@@ -191,6 +198,20 @@ def _(D, alpha):
     D, m = np.sort(D), len(D)
     l = int(binom.ppf(alpha / 2, m, 0.5))
     return D[l - 1], D[min(m - l, m - 1)]
+
+
+@median_interval.mistake("ranks one too low", violates="no wider than needed")
+def _(D, alpha):
+    D, m = np.sort(D), len(D)
+    l = int(binom.ppf(alpha / 2, m, 0.5)) - 1
+    return (D[l - 1], D[m - l]) if l > 0 else (0.0, np.inf)
+
+
+@median_interval.mistake("the normal law in place of the binomial", violates="no wider than needed")
+def _(D, alpha):
+    D, m = np.sort(D), len(D)
+    l = max(0, round(m / 2 + norm.ppf(alpha / 2) * np.sqrt(m) / 2))
+    return (D[l - 1], D[m - l]) if l else (0.0, np.inf)
 
 
 @median_interval.mistake("not sorted", violates="the order of D does not matter")
@@ -220,7 +241,7 @@ def _(D, alpha):
     padded = np.r_[0.0, np.sort(D), np.inf]
     return padded[l], padded[m + 1 - l]
 
-# %% ../../nbs/04_bandwidth_notes.ipynb #f8688945
+# %% ../../nbs/04_bandwidth_notes.ipynb #507c3264
 safe_outliers = Exercise("bandwidth.safe_outliers", "k", single=False)
 
 
@@ -256,6 +277,16 @@ def _():
 @safe_outliers.case("four rows")
 def _():
     return {"n": 4}
+
+
+@safe_outliers.case("eleven rows")
+def _():
+    return {"n": 11}
+
+
+@safe_outliers.case("eighteen rows")
+def _():
+    return {"n": 18}
 
 
 @safe_outliers.property("a number of rows")
@@ -300,6 +331,11 @@ def _(n):
     return int((1 - np.sqrt(0.5)) * n)
 
 
+@safe_outliers.mistake("the share at large n, of n - 1 rows", violates="one more is not safe")
+def _(n):
+    return int((1 - np.sqrt(0.5)) * (n - 1))
+
+
 @safe_outliers.mistake("one row in five", violates="one more is not safe")
 def _(n):
     return n // 5
@@ -312,7 +348,7 @@ def _(n):
         k += 1
     return k
 
-# %% ../../nbs/04_bandwidth_notes.ipynb #9078c49b
+# %% ../../nbs/04_bandwidth_notes.ipynb #b09ca1cb
 evidence = Exercise("bandwidth.evidence", "the criterion")
 
 
@@ -350,14 +386,14 @@ def _():
 @evidence.property("targets in another unit")
 def _(value, given, answer):
     change = answer(given.K, 10 * given.y, given.lam) - value
-    return differ(change, np.log(10), "growth of the criterion for 10 y", "the logarithm of 10")
+    return differ(change, np.log(10), "the growth of the criterion from y to 10 y", "the logarithm of 10")
 
 
 @evidence.property("λ has no say where K is a multiple of I", once=True)
 def _(value, given, answer):
     y = np.random.default_rng(8).normal(size=100)
     values = [answer(1e-6 * np.eye(100), y, lam) for lam in (1.0, 1e-6)]
-    if message := differ(*values, "the criterion for λ = 1", "the criterion for λ = 1e-6"):
+    if message := differ(*values, "criterion(λ=1)", "criterion(λ=1e-6)"):
         return f"100 rows, K = 1e-6 I, so that a larger λ is the same as a larger τ: {message}"
 
 
@@ -428,7 +464,7 @@ def _(K, y, lam):
     tau = y @ np.linalg.solve(C, y) / n
     return (np.log(tau) + np.linalg.slogdet(C)[1] / n + np.log(2 * np.pi * np.e)) / 2
 
-# %% ../../nbs/04_bandwidth_notes.ipynb #a122de20
+# %% ../../nbs/04_bandwidth_notes.ipynb #c02d08a5
 two_spreads = Exercise(
     "bandwidth.two_spreads", ("the spread by rows", "the spread by pairs"), compare=False, single=False
 )
@@ -492,6 +528,17 @@ def _(spreads, given, answer):
             return f"X has two rows, so each distance is the same, but the spread {name} is {spread:.3g}"
 
 
+@two_spreads.property("two rows are one pair", once=True)
+def _(spreads, given, answer):
+    X = np.repeat([[0.0], [1.0]], 30, axis=0)
+    for name, spread in zip(("by rows", "by pairs"), answer(X, 2, 200, 1)):
+        if spread < 0.45:
+            return (
+                "Of 60 points 30 are at 0 and 30 at 1. With two rows each estimate is a single distance, 0 or 1 with "
+                f"nearly the same chance, so that the spread is almost 1/2, but the spread {name} is {spread:.3f}"
+            )
+
+
 @two_spreads.property("the spread of either estimate", once=True)
 def _(spreads, given, answer):
     X, expected = _example()
@@ -501,6 +548,17 @@ def _(spreads, given, answer):
             return (
                 f"For 60 normal points in the plane, 8 rows and 150 repetitions, the spread {name} is "
                 f"{spread / right:.2f} times what 1000 repetitions of this experiment gave here"
+            )
+
+
+@two_spreads.property("one row far off does not move a median", once=True)
+def _(spreads, given, answer):
+    X = np.append(np.zeros(60), 1.0)[:, None]
+    for name, spread in zip(("by rows", "by pairs"), answer(X, 6, 50, 1)):
+        if spread > 0.02:
+            return (
+                "Of 61 points 60 are at 0 and one is at 1. Most of 15 distances are zero then, and so is each estimate, "
+                f"but the spread {name} is {spread:.3f}"
             )
 
 
@@ -537,7 +595,29 @@ def _(X, rows, repetitions, seed):
     return np.std(by_rows), np.std(by_pairs)
 
 
-@two_spreads.mistake("as many pairs as rows", violates="the spread of either estimate")
+@two_spreads.mistake("each pair counted twice", violates="two rows are one pair")
+def _(X, rows, repetitions, seed):
+    rng, n = np.random.default_rng(seed), len(X)
+    by_rows, by_pairs = [], []
+    for _ in range(repetitions):
+        by_rows.append(np.median(pdist(X[rng.choice(n, rows, replace=False)])))
+        i, step = rng.integers(n, size=rows * (rows - 1)), rng.integers(1, n, size=rows * (rows - 1))
+        by_pairs.append(np.median(np.linalg.norm(X[i] - X[(i + step) % n], axis=1)))
+    return np.std(by_rows), np.std(by_pairs)
+
+
+@two_spreads.mistake("the mean distance", violates="one row far off does not move a median")
+def _(X, rows, repetitions, seed):
+    rng, n, m = np.random.default_rng(seed), len(X), rows * (rows - 1) // 2
+    by_rows, by_pairs = [], []
+    for _ in range(repetitions):
+        by_rows.append(np.mean(pdist(X[rng.choice(n, rows, replace=False)])))
+        i, step = rng.integers(n, size=m), rng.integers(1, n, size=m)
+        by_pairs.append(np.mean(np.linalg.norm(X[i] - X[(i + step) % n], axis=1)))
+    return np.std(by_rows), np.std(by_pairs)
+
+
+@two_spreads.mistake("as many pairs as rows", violates="two rows are one pair")
 def _(X, rows, repetitions, seed):
     rng, n = np.random.default_rng(seed), len(X)
     by_rows, by_pairs = [], []

@@ -11,7 +11,7 @@ from scipy import integrate
 
 from ..exercises import Exercise, differ
 
-# %% ../../nbs/02_features_notes.ipynb #ebe882d5
+# %% ../../nbs/02_features_notes.ipynb #2b0c6022
 phase_features = Exercise("features.phase_features", "Z")
 
 
@@ -50,14 +50,14 @@ def _(Z, given, answer):
 @phase_features.property("half a turn of the phases changes the sign")
 def _(Z, given, answer):
     turned = answer(given.X, given.W, given.b + np.pi)
-    return differ(-np.asarray(Z), turned, "-Z with phases b", "Z with phases b + π")
+    return differ(-Z, turned, "-Z with phases b", "Z with phases b + π")
 
 
 @phase_features.property("squared length one, on average over the phases")
 def _(Z, given, answer):
     turned = answer(given.X, given.W, given.b + np.pi / 2)
     squares = (np.square(Z) + np.square(turned)).sum(1) / 2
-    return differ(squares, np.ones(len(squares)), "mean squared length", "the kernel at zero")
+    return differ(squares, 1, "the mean squared lengths of the rows", "the kernel at zero")
 
 
 @phase_features.mistake("the 2 under the root is missing", violates="squared length one, on average over the phases")
@@ -90,7 +90,7 @@ def _(X, W, b):
     waves = np.exp(1j * (X @ W.T + b))
     return (waves + waves.conj()).real / np.sqrt(2 * len(W))
 
-# %% ../../nbs/02_features_notes.ipynb #dea8dbdb
+# %% ../../nbs/02_features_notes.ipynb #309242c0
 paired_features = Exercise("features.paired_features", "Z")
 
 
@@ -123,13 +123,13 @@ def _():
 @paired_features.property("every z(x) has length one")
 def _(Z, given, answer):
     squares = np.square(Z).sum(1)
-    return differ(squares, np.ones(len(squares)), "z(x)·z(x)", "the kernel at zero")
+    return differ(squares, 1, "the squared lengths of the rows", "the kernel at zero")
 
 
 @paired_features.property("shift-invariant")
 def _(Z, given, answer):
-    moved = np.asarray(answer(given.X + 1, given.W))
-    return differ(np.asarray(Z) @ np.transpose(Z), moved @ moved.T, "Z Zᵀ of X", "Z Zᵀ of X + 1")
+    moved = answer(given.X + 1, given.W)
+    return differ(Z @ Z.T, moved @ moved.T, "Z Zᵀ of X", "Z Zᵀ of X + 1")
 
 
 @paired_features.mistake("the number of frequencies taken for the number of features", violates="every z(x) has length one")
@@ -261,7 +261,7 @@ def _(kappa, x, y, a):
 def _(kappa, x, y, a):
     return np.sinc(2 * a / np.pi) * kappa(x + y) + kappa(x - y)
 
-# %% ../../nbs/02_features_notes.ipynb #c4acb29c
+# %% ../../nbs/02_features_notes.ipynb #0571347e
 orthogonal_frequencies = Exercise("features.orthogonal_frequencies", "W")
 
 
@@ -297,37 +297,37 @@ def _():
 
 @orthogonal_frequencies.property("frequencies at right angles")
 def _(W, given, answer):
-    products = np.asarray(W) @ np.transpose(W)
+    products = W @ W.T
     return differ(products, np.diag(np.diag(products)), "W Wᵀ", "a diagonal matrix")
 
 
 @orthogonal_frequencies.property("the given lengths")
 def _(W, given, answer):
-    return differ(np.linalg.norm(W, axis=1), given.lengths, "length of row ", "lengths")
+    return differ(np.linalg.norm(W, axis=1), given.lengths, "the lengths of the rows", "lengths")
 
 
-@orthogonal_frequencies.property("turns with G")
+@orthogonal_frequencies.property("R upper triangular, with a positive diagonal")
 def _(W, given, answer):
-    v = np.arange(1.0, len(given.G) + 1)
-    O = np.eye(len(v)) - 2 * np.outer(v, v) / (v @ v)
-    return differ(
-        *(answer(O @ given.G, given.lengths), W @ O.T),
-        *("W of the reflected columns of G", "the reflected frequencies of G"),
-    )
+    R = W / given.lengths[:, None] @ given.G
+    if message := differ(R, np.triu(R), "QᵀG", "an upper triangular matrix"):
+        return f"With your directions as Q, {message}"
+    j = np.diagonal(R).argmin()
+    if not R[j, j] > 0:
+        return f"With your directions as Q, QᵀG[{j}, {j}] = {R[j, j]:.6g} is not positive"
 
 
-@orthogonal_frequencies.mistake("the signs of the diagonal are not repaired", violates="turns with G")
+@orthogonal_frequencies.mistake("the signs of the diagonal are not repaired", violates="R upper triangular, with a positive diagonal")
 def _(G, lengths):
     return np.linalg.qr(G)[0].T * lengths[:, None]
 
 
-@orthogonal_frequencies.mistake("the signs on the rows in the place of the columns", violates="turns with G")
+@orthogonal_frequencies.mistake("the signs on the rows in the place of the columns", violates="R upper triangular, with a positive diagonal")
 def _(G, lengths):
     Q, R = np.linalg.qr(G)
     return (np.sign(np.diagonal(R))[:, None] * Q).T * lengths[:, None]
 
 
-@orthogonal_frequencies.mistake("rows of Q in the place of its columns", violates="turns with G")
+@orthogonal_frequencies.mistake("rows of Q in the place of its columns", violates="R upper triangular, with a positive diagonal")
 def _(G, lengths):
     Q, R = np.linalg.qr(G)
     return Q * np.sign(np.diagonal(R)) * lengths[:, None]
@@ -360,7 +360,7 @@ def _(G, lengths):
         rows.append(column / np.linalg.norm(column))
     return np.diag(lengths) @ np.array(rows)
 
-# %% ../../nbs/02_features_notes.ipynb #8636d1af
+# %% ../../nbs/02_features_notes.ipynb #701f0f33
 two_maps = Exercise("features.two_maps", ("phase", "paired"), compare=False, single=False)
 
 
@@ -391,7 +391,7 @@ def _():
 @two_maps.property("pairs give one for equal points")
 def _(values, given, answer):
     paired = answer(given.x, given.x, given.N, given.repetitions, given.seed)[1]
-    return differ(paired, np.ones(given.repetitions), "paired", "the kernel at zero")
+    return differ(paired, 1, "paired", "the kernel at zero")
 
 
 @two_maps.property("a new seed gives a new result", once=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..exercises import Exercise, differ
 
-# %% ../../nbs/06_orderq_notes.ipynb #6515c324
+# %% ../../nbs/06_orderq_notes.ipynb #a20f7f50
 order_kernel = Exercise("orderq.order_kernel", "K")
 
 
@@ -52,7 +52,7 @@ def _():
 @order_kernel.property("one at distance zero")
 def _(K, given, answer):
     K = answer(given.X, given.X, given.q)
-    return differ(np.diag(K), np.ones(len(K)), "diagonal of K(X, X)", "the kernel at zero")
+    return differ(np.diag(K), 1.0, "the diagonal of K(X, X)", "the kernel at distance zero")
 
 
 @order_kernel.property("symmetric")
@@ -67,14 +67,14 @@ def _(K, given, answer):
     for l in range(d):
         K = answer(np.zeros((1, d)), 100 * np.eye(d)[[l]], given.q)
         share = f"the share of the subsets of {given.q} out of {d} inputs that are without it"
-        if message := differ(K[0, 0], 1 - given.q / d, f"With input {l} far off and the others equal, K", share):
+        if message := differ(K[0, 0], 1 - given.q / d, f"K with input {l} far off and the others equal", share):
             return message
 
 
 @order_kernel.property("order one is additive", once=True)
 def _(K, given, answer):
     K = answer(np.zeros((1, 2)), np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 2.0]]), 1)[0]
-    return differ(K[0] + K[3], K[1] + K[2], "for q = 1, k(0, 0) + k(1, 2)", "k(1, 0) + k(0, 2)")
+    return differ(K[0] + K[3], K[1] + K[2], "k(0, 0) + k(1, 2) for q = 1", "k(1, 0) + k(0, 2)")
 
 
 @order_kernel.mistake("a sum in place of the mean", violates="one at distance zero")
@@ -116,7 +116,7 @@ def _(X, Z, q):
         e = [1.0] + [e[k] + kappa * e[k - 1] for k in range(1, q + 1)]
     return e[q] / math.comb(X.shape[1], q)
 
-# %% ../../nbs/06_orderq_notes.ipynb #afcc7773
+# %% ../../nbs/06_orderq_notes.ipynb #05870a8e
 first_kinks = Exercise("orderq.first_kinks", "kinks")
 
 
@@ -176,7 +176,7 @@ def _(kinks, given, answer):
 @first_kinks.property("signs of the columns do not matter")
 def _(kinks, given, answer):
     signs = (-1.0) ** np.arange(given.A.shape[1])
-    names = "kinks", "where each second column has its sign changed, kinks"
+    names = "kinks", "kinks with each second column's sign changed"
     return differ(kinks, answer(given.A * signs, given.y), *names)
 
 
@@ -194,7 +194,7 @@ def _(kinks, given, answer):
         corr, first = _correlations(given.A, given.y, lam)
         j = corr.argmax()
         if corr[j] > lam + 1e-9 * abs(kinks).max():
-            return f"With column {first} alone at λ = {lam:.4g}, |a · r| of column {j} is {corr[j]:.4g}"
+            return f"With column {first} alone at λ = {lam:.4g}, |a · r| of column {j} is {corr[j]:.4g}, more than λ"
 
 
 @first_kinks.property("at the second kink a second column reaches the bound")
@@ -460,7 +460,7 @@ def _(F):
     centred = F - F.mean(1)[:, None]
     return np.array([first, second, (centred - centred.mean(0)).var()])
 
-# %% ../../nbs/06_orderq_notes.ipynb #ab0c7f4a
+# %% ../../nbs/06_orderq_notes.ipynb #5b8e0134
 missed_share = Exercise("orderq.missed_share", "the share", compare=False, single=False)
 
 
@@ -505,13 +505,13 @@ def _expected(d, q, N):
 
 @missed_share.property("the expected share", once=True)
 def _(share, given, answer):
-    for d, q, N in ((3, 1, 4), (6, 2, 15), (10, 2, 60), (6, 3, 30)):
+    for d, q, N, repetitions in ((3, 1, 4, 200), (6, 2, 15, 60), (10, 2, 60, 60), (6, 3, 30, 60)):
         mean, deviation = _expected(d, q, N)
-        found = answer(d, q, N, 60, 3)
-        z = (found - mean) / (deviation / math.sqrt(60))
+        found = answer(d, q, N, repetitions, 3)
+        z = (found - mean) / (deviation / math.sqrt(repetitions))
         if not abs(z) < 5:
             return (
-                f"With d = {d}, q = {q}, N = {N} and 60 repetitions the share is {found:.3f}, which is "
+                f"With d = {d}, q = {q}, N = {N} and {repetitions} repetitions the share is {found:.3f}, which is "
                 f"{abs(z):.0f} standard errors from its expectation"
             )
 
@@ -561,6 +561,11 @@ def _(d, q, N, repetitions, seed):
     rng, C = np.random.default_rng(seed), math.comb(d, q)
     drawn = [len(rng.choice(C, min(N, C), replace=False)) for _ in range(repetitions)]
     return 1 - np.mean(drawn) / C
+
+
+@missed_share.mistake("one feature too few", violates="the expected share")
+def _(d, q, N, repetitions, seed):
+    return _share(d, q, max(N - 1, 1), repetitions, seed)
 
 
 @missed_share.mistake("the same generator for each repetition", violates="the expected share")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..exercises import Exercise, differ
 
-# %% ../../nbs/09_pca_notes.ipynb #85413410
+# %% ../../nbs/09_pca_notes.ipynb #84de6073
 error = Exercise("pca.error", "the error")
 
 
@@ -54,7 +54,7 @@ def _(found, given, answer):
     return differ(
         answer(given.X, 0 * given.u, given.alpha),
         np.mean(lengths**2),
-        "the error at u = 0",
+        "the error at the origin",
         "the mean squared length of a row",
     )
 
@@ -72,7 +72,7 @@ def _(found, given, answer):
     u = np.sqrt(2) * np.eye(len(given.u))[0]
     nothing = answer(given.X, 0 * u, 0.0)
     long = answer(given.X, u, 0.0)
-    return differ(long, nothing, "without penalty the error at u = (√2, 0, …)", "that at u = 0")
+    return differ(long, nothing, "the error without penalty at (√2, 0, …)", "that at the origin")
 
 
 @error.property("a change of units")
@@ -112,7 +112,7 @@ def _(X, u, alpha):
     C = X.T @ X / len(X)
     return np.trace(C) + (u @ u - 2) * (u @ C @ u) + alpha * u @ u
 
-# %% ../../nbs/09_pca_notes.ipynb #0ecf7078
+# %% ../../nbs/09_pca_notes.ipynb #187e993a
 gradient = Exercise("pca.gradient", "g")
 
 
@@ -144,7 +144,7 @@ def _():
 @gradient.property("rows that come twice change nothing")
 def _(g, given, answer):
     twice = answer(np.vstack([given.X, given.X]), given.u, given.alpha)
-    return differ(twice, g, "with each row twice g", "with each once g")
+    return differ(twice, g, "g with each row twice", "g with each once")
 
 
 @gradient.property("level at principal components")
@@ -201,7 +201,7 @@ def _(X, u, alpha):
     C, P = X.T @ X / len(X), np.outer(u, u)
     return 2 * (P @ C + C @ P - 2 * C) @ u + 2 * alpha * u
 
-# %% ../../nbs/09_pca_notes.ipynb #6107d638
+# %% ../../nbs/09_pca_notes.ipynb #a5105b3a
 standardise = Exercise("pca.standardise", ("train", "test"))
 
 
@@ -229,21 +229,33 @@ def _():
     return {"train": np.array([[2.0, 1.0], [2.0, 3.0]]), "test": np.array([[2.5, 2.0]])}
 
 
+@standardise.case("a constant column of 0.1")
+def _():
+    return {"train": np.full((3, 1), 0.1), "test": np.array([[0.2]])}
+
+
+def _scale(A, ddof=0):
+    return np.where((A != A[0]).any(0), A.std(0, ddof=ddof), 1)
+
+
 @standardise.property("training columns have mean 0 and deviation 1")
 def _(result, given, answer):
     train = np.asarray(result[0])
     varies = np.ptp(given.train, axis=0) > 0
     found = [train.mean(0), np.sqrt((train**2).mean(0))]
     if abs(found[0]).max() > 1e-8 or abs(found[1] - varies).max() > 1e-8:
-        return "Means and root mean squares of the training columns are {} and {}".format(
-            *(" ".join(f"{round(value, 4) + 0:.4f}" for value in row) for row in found)
+        return (
+            "Means and root mean squares of the training columns are {} and {}, where "
+            "0 and 1 are expected, for a constant column 0 and 0".format(
+                *(" ".join(f"{round(value, 4) + 0:.4f}" for value in row) for row in found)
+            )
         )
 
 
 @standardise.property("training rows do not depend on others")
 def _(result, given, answer):
     other = answer(given.train, given.test + 1)[0]
-    return differ(other, result[0], "with the test rows shifted by one, train", "before, train")
+    return differ(other, result[0], "train with the test rows shifted by one", "train without the shift")
 
 
 @standardise.property("a row on its own")
@@ -260,20 +272,18 @@ def _(result, given, answer):
 
 @standardise.mistake("test rows by their own moments", violates="a row on its own")
 def _(train, test):
-    return tuple((A - A.mean(0)) / np.where(A.std(0) > 0, A.std(0), 1) for A in (train, test))
+    return tuple((A - A.mean(0)) / _scale(A) for A in (train, test))
 
 
 @standardise.mistake("moments of all rows", violates="training columns have mean 0 and deviation 1")
 def _(train, test):
     A = np.vstack([train, test])
-    mean, scale = A.mean(0), np.where(A.std(0) > 0, A.std(0), 1)
-    return (train - mean) / scale, (test - mean) / scale
+    return (train - A.mean(0)) / _scale(A), (test - A.mean(0)) / _scale(A)
 
 
 @standardise.mistake("the divisor n - 1", violates="training columns have mean 0 and deviation 1")
 def _(train, test):
-    mean, scale = train.mean(0), train.std(0, ddof=min(1, len(train) - 1))
-    scale = np.where(scale > 0, scale, 1)
+    mean, scale = train.mean(0), _scale(train, ddof=min(1, len(train) - 1))
     return (train - mean) / scale, (test - mean) / scale
 
 
@@ -285,7 +295,14 @@ def _(train, test):
 
 @standardise.mistake("constant columns made zero", violates="value")
 def _(train, test):
-    mean, scale = train.mean(0), np.where(train.std(0) > 0, train.std(0), np.inf)
+    mean, scale = train.mean(0), np.where(np.ptp(train, axis=0) > 0, train.std(0), np.inf)
+    return (train - mean) / scale, (test - mean) / scale
+
+
+@standardise.mistake("a rounded deviation is taken for one", violates="training columns have mean 0 and deviation 1")
+def _(train, test):
+    mean, scale = train.mean(0), train.std(0)
+    scale = np.where(scale > 0, scale, 1)
     return (train - mean) / scale, (test - mean) / scale
 
 
@@ -293,10 +310,10 @@ def _(train, test):
 def _(train, test):
     mean = train.mean(0)
     scale = np.sqrt(((train - mean) ** 2).mean(0))
-    scale[scale == 0] = 1
+    scale[np.ptp(train, axis=0) == 0] = 1
     return tuple((A - mean) / scale for A in (train, test))
 
-# %% ../../nbs/09_pca_notes.ipynb #1899ee08
+# %% ../../nbs/09_pca_notes.ipynb #455c6256
 other_units = Exercise("pca.other_units", ("eta", "alpha"), single=False)
 
 
@@ -334,7 +351,7 @@ def _(result, given, answer):
         for _ in range(3):
             u = u - eta * gradient.model(c * X, u, alpha)
         paths.append(u)
-    return differ(*paths, "after three steps on cX, u", "after three steps on X, u")
+    return differ(*paths, "u after three steps on cX", "u after three steps on X")
 
 
 @other_units.mistake("everything left as it is", violates="lengths of components stay")
@@ -361,7 +378,7 @@ def _(eta, alpha, c):
 def _(eta, alpha, c):
     return eta * float(c) ** -2, c * alpha * c
 
-# %% ../../nbs/09_pca_notes.ipynb #c8f3f8a3
+# %% ../../nbs/09_pca_notes.ipynb #7d292540
 join = Exercise("pca.join", ("n", "mean", "S"))
 
 
@@ -418,9 +435,9 @@ def _(result, given, answer):
     zeros = 0 * given.mean1, 0 * given.S1
     n, mean, S = answer(given.n1, given.mean1, given.S1, 0, *zeros)
     return (
-        differ(n, given.n1, "with an empty second block n", "that of the first")
-        or differ(mean, given.mean1, "with an empty second block mean", "that of the first")
-        or differ(S, given.S1, "with an empty second block S", "that of the first")
+        differ(n, given.n1, "n with an empty second block", "that of the first")
+        or differ(mean, given.mean1, "mean with an empty second block", "that of the first")
+        or differ(S, given.S1, "S with an empty second block", "that of the first")
     )
 
 
@@ -428,15 +445,15 @@ def _(result, given, answer):
 def _(result, given, answer):
     rows = np.array([given.mean1, given.mean2])
     S = answer(1, rows[0], 0 * given.S1, 1, rows[1], 0 * given.S1)[2]
-    return differ(S, _moments(rows)[2], "for two blocks of one row each S", "that of the two rows")
+    return differ(S, _moments(rows)[2], "S of two blocks of one row each", "that of the two rows")
 
 
 @join.property("either block first")
 def _(result, given, answer):
     g = given
     other = answer(g.n2, g.mean2, g.S2, g.n1, g.mean1, g.S1)
-    return differ(other[1], result[1], "with the blocks exchanged mean", "mean") or differ(
-        other[2], result[2], "with the blocks exchanged S", "S"
+    return differ(other[1], result[1], "mean with the blocks exchanged", "mean before") or differ(
+        other[2], result[2], "S with the blocks exchanged", "S before"
     )
 
 
@@ -444,7 +461,7 @@ def _(result, given, answer):
 def _(result, given, answer):
     g, far = given, 2.0**20
     S = answer(g.n1, g.mean1 + far, g.S1, g.n2, g.mean2 + far, g.S2)[2]
-    return differ(S, result[2], "with a million added to all data S", "S", rtol=1e-6)
+    return differ(S, result[2], "S with a million added to all data", "S before", rtol=1e-6)
 
 
 @join.mistake("no term between the blocks", violates="two single rows")
@@ -478,7 +495,7 @@ def _(n1, mean1, S1, n2, mean2, S2):
     between = sum(m * np.outer(v - mean, v - mean) for m, v in ((n1, mean1), (n2, mean2)))
     return n, mean, S1 + S2 + between
 
-# %% ../../nbs/09_pca_notes.ipynb #8d4fa2ac
+# %% ../../nbs/09_pca_notes.ipynb #c65a56af
 squared_sine = Exercise("pca.squared_sine", "the squared sine", compare=False, single=False)
 
 
@@ -529,10 +546,23 @@ def _(result, given, answer):
         first, others = variances[0], np.array(variances[1:])
         theory = np.sum(first * others / (first - others) ** 2) / n
         relative = answer(np.array(variances), n, 300, 3) / theory
-        if not abs(relative - 1) < 5 * np.sqrt(2 / 300):  # five standard errors
+        if not abs(relative - 1) < 5 * np.sqrt(2 / 300):  # five standard errors, to first order
             return (
                 f"With variances {variances} and n = {n}, the mean of 300 squared sines is "
                 f"{relative:.2f} times what theory says"
+            )
+
+
+@squared_sine.property("what theory says for one row", once=True)
+def _(result, given, answer):
+    for variances in ([4.0, 1.0], [9.0, 1.0]):
+        a = np.sqrt(variances[0] / variances[1])
+        expected, se = 1 / (1 + a), np.sqrt(a / 2 / 300) / (1 + a)
+        mean = answer(np.array(variances), 1, 300, 4)
+        if not abs(mean - expected) < 5 * se:
+            return (
+                f"With variances {variances} and n = 1, the mean of 300 squared sines is {mean:.3f}, "
+                f"and theory says {expected:.3f}"
             )
 
 
@@ -560,6 +590,13 @@ def _(variances, n, repetitions, seed):
 @squared_sine.mistake("the squared cosine", violates="nothing to miss in one column")
 def _(variances, n, repetitions, seed):
     return 1 - np.mean(_sines(np.sqrt(variances), n, repetitions, np.random.default_rng(seed)) ** 2)
+
+
+@squared_sine.mistake("the mean of each sample is subtracted", violates="what theory says for one row")
+def _(variances, n, repetitions, seed):
+    X = np.random.default_rng(seed).normal(size=(repetitions, n, len(variances))) * np.sqrt(variances)
+    X = X - X.mean(1, keepdims=True)
+    return np.mean(1 - np.linalg.eigh(np.swapaxes(X, 1, 2) @ X / n)[1][:, 0, -1] ** 2)
 
 
 @squared_sine.mistake("the seed is ignored", violates="a new seed gives a new result")

@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular
 
 from ..exercises import Exercise, differ
 
-# %% ../../nbs/05_rbf_notes.ipynb #dfde12b0
+# %% ../../nbs/05_rbf_notes.ipynb #83f684a9
 nystroem = Exercise("rbf.nystroem", "the matrix", single=False)
 
 
@@ -55,11 +55,16 @@ def _():
     return {"K": _gram(np.array([[0.0], [1.0], [3.0]])), "centres": np.array([2, 0, 1])}
 
 
+@nystroem.case("two centres that almost agree")
+def _():
+    return {"K": _gram(np.array([[0.0], [1e-4], [2.0]])), "centres": np.array([0, 1])}
+
+
 @nystroem.property("exact where one point is a centre")
 def _(matrix, given, answer):
     columns = given.centres
-    name = "in the columns of the centres the result"
-    return differ(np.asarray(matrix)[:, columns], given.K[:, columns], name, "K")
+    name = "the result in the columns of the centres"
+    return differ(matrix[:, columns], given.K[:, columns], name, "K there")
 
 
 @nystroem.property("neither it nor K less it has a negative eigenvalue")
@@ -73,7 +78,7 @@ def _(matrix, given, answer):
 @nystroem.property("a centre named twice changes nothing")
 def _(matrix, given, answer):
     again = answer(given.K, np.append(given.centres, given.centres[:1]))
-    return differ(matrix, again, "result", "with the first centre named twice, result")
+    return differ(matrix, again, "result", "the result with the first centre named twice")
 
 
 @nystroem.mistake("the inverse is missing", violates="exact where one point is a centre")
@@ -92,6 +97,12 @@ def _(K, centres):
 def _(K, centres):
     Kmm = K[np.ix_(centres, centres)]
     return K[:, centres] @ np.linalg.solve(Kmm + 1e-6 * np.eye(len(Kmm)), K[centres])
+
+
+@nystroem.mistake("eigenvalues below a hundredth count as zero", violates="exact where one point is a centre")
+def _(K, centres):
+    inverse = np.linalg.pinv(K[np.ix_(centres, centres)], rcond=1e-2, hermitian=True)
+    return K[:, centres] @ inverse @ K[centres]
 
 
 @nystroem.mistake(
@@ -113,6 +124,11 @@ def _(K, centres):
     return matrix
 
 
+@nystroem.mistake("the centres only", violates="shape")
+def _(K, centres):
+    return K[np.ix_(centres, centres)]
+
+
 @nystroem.alternative
 def _(K, centres):
     s, V = np.linalg.eigh(K[np.ix_(centres, centres)])
@@ -125,7 +141,7 @@ def _(K, centres):
 def _(K, centres):
     return K[:, centres] @ np.linalg.lstsq(K[np.ix_(centres, centres)], K[centres], rcond=1e-12)[0]
 
-# %% ../../nbs/05_rbf_notes.ipynb #d3339667
+# %% ../../nbs/05_rbf_notes.ipynb #4d9b8fab
 network_weights = Exercise("rbf.network_weights", "c", single=False, rtol=1e-6)
 
 
@@ -180,10 +196,11 @@ def _(c, given, answer):
     first, difference = np.array([0.3, 0.7, 0.2, 0.9]), np.array([1.0, -1.0, 2.0, 0.5])
     Phi = np.c_[first, first + 3e-7 * difference]
     c = np.asarray(answer(Phi, Phi @ [1.0, 2.0], 0.0))
-    if not abs(c - [1, 2]).max() < 1e-6:
+    if not (error := abs(c - [1, 2]).max()) < 1e-6:
+        right = "fewer than six digits" if error < 0.05 else "not one digit"
         return (
             f"For a Φ with two columns that differ by less than a millionth and y = Φ (1, 2), the weights "
-            f"are 1.000000 and 2.000000, yours are {c[0]:.6f} and {c[1]:.6f}"
+            f"are 1 and 2; {right} of yours can be relied on"
         )
 
 
@@ -231,7 +248,7 @@ def _(Phi, y, lam):
     A = np.r_[Phi, np.sqrt(lam) * np.eye(m)]
     return np.linalg.lstsq(A, np.r_[y, np.zeros(m)], rcond=None)[0]
 
-# %% ../../nbs/05_rbf_notes.ipynb #ae5e879c
+# %% ../../nbs/05_rbf_notes.ipynb #586c82ab
 cholesky_columns = Exercise("rbf.cholesky_columns", "F")
 
 
@@ -268,18 +285,18 @@ def _():
 def _(F, given, answer):
     if len(given.pivots) > 1:
         fewer = np.reshape(answer(given.K, given.pivots[:-1]), (len(F), -1))
-        return differ(np.asarray(F)[:, : fewer.shape[1]], fewer, "F", "without the last pivot F")
+        return differ(F[:, : fewer.shape[1]], fewer, "F", "F without the last pivot")
 
 
 @cholesky_columns.property("F Fᵀ is exact in the columns of the pivots")
 def _(F, given, answer):
     got = (F @ np.transpose(F))[:, given.pivots]
-    return differ(got, given.K[:, given.pivots], "in the columns of the pivots F Fᵀ", "K")
+    return differ(got, given.K[:, given.pivots], "F Fᵀ in the columns of the pivots", "K there")
 
 
 @cholesky_columns.property("K scaled by four, F by two")
 def _(F, given, answer):
-    return differ(answer(4 * given.K, given.pivots), 2 * np.asarray(F), "F for 4 K", "twice F for K")
+    return differ(answer(4 * given.K, given.pivots), 2 * F, "F for 4 K", "twice F for K")
 
 
 @cholesky_columns.mistake(
@@ -326,6 +343,11 @@ def _(K, pivots):
 def _(K, pivots):
     s, V = np.linalg.eigh(K[np.ix_(pivots, pivots)])
     return K[:, pivots] @ (V / np.sqrt(s)) @ V.T
+
+
+@cholesky_columns.mistake("the pivots' rows only", violates="shape")
+def _(K, pivots):
+    return np.linalg.cholesky(K[np.ix_(pivots, pivots)])
 
 
 @cholesky_columns.alternative
@@ -425,7 +447,7 @@ def _(K):
     s = np.linalg.eigvalsh(K)
     return s.sum() - (s**2).sum() / s.sum()
 
-# %% ../../nbs/05_rbf_notes.ipynb #89367f2f
+# %% ../../nbs/05_rbf_notes.ipynb #743bb322
 draw_centres = Exercise("rbf.draw_centres", "the centres", compare=False, single=False)
 
 
@@ -450,7 +472,7 @@ def _():
 
 @draw_centres.case("rows that agree in one column")
 def _():
-    return {"X": np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]]), "m": 2, "seed": 0}
+    return {"X": np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 0.0], [1.0, 2.0]]), "m": 1, "seed": 0}
 
 
 def _in_order(rows):
@@ -475,12 +497,14 @@ def _(centres, given, answer):
 
 @draw_centres.property("copies and order do not matter")
 def _(centres, given, answer):
-    other = answer(np.r_[given.X[::-1], given.X[:1], given.X[:1]], given.m, given.seed)
-    if not np.array_equal(_in_order(centres), _in_order(other)):
-        return (
-            f"For X the centres are {_in_order(centres).tolist()}, for X in reverse with two more copies of "
-            f"the first row they are {_in_order(other).tolist()}"
-        )
+    for seed in range(given.seed, given.seed + 5):
+        one = answer(given.X, given.m, seed)
+        other = answer(np.r_[given.X[::-1], given.X[:1], given.X[:1]], given.m, seed)
+        if not np.array_equal(_in_order(one), _in_order(other)):
+            return (
+                f"For X and seed {seed} the centres are {_in_order(one).tolist()}, for X in reverse with two more "
+                f"copies of the first row they are {_in_order(other).tolist()}"
+            )
 
 
 @draw_centres.property("a new seed gives other centres", once=True)
@@ -490,18 +514,22 @@ def _(centres, given, answer):
         return "Seeds 1 and 2 draw the same 5 of 100 different rows"
 
 
-@draw_centres.property("each row equally often", once=True)
+@draw_centres.property("each choice equally often", once=True)
 def _(centres, given, answer):
-    X, count = np.r_[np.arange(8.0), [3.0] * 20][:, None], np.zeros(8)
+    X, drawn = np.r_[np.arange(8.0), [3.0] * 20][:, None], np.zeros((400, 8))
     for seed in range(400):
-        count[np.asarray(answer(X, 3, seed)).astype(int).ravel()] += 1
-    z = (count - 150) / np.sqrt(400 * 3 / 8 * 5 / 8)
-    if max(abs(z)) > 5:
-        k = abs(z).argmax()
-        return (
-            f"X has eight different rows, one of them 21 times. In 400 draws of three, row {k} is a centre "
-            f"{count[k]:.0f} times, {abs(z[k]):.0f} standard errors from 150"
-        )
+        drawn[seed, answer(X, 3, seed).astype(int).ravel()] = 1
+    together = drawn.T @ drawn  # on the diagonal: how often each row
+    for rows, chance in ((1, 3 / 8), (2, 3 / 28)):
+        z = (together - 400 * chance) / np.sqrt(400 * chance * (1 - chance))
+        z = np.where(np.eye(8) == (rows == 1), z, 0)
+        if abs(z).max() > 5:
+            i, j = np.unravel_index(abs(z).argmax(), z.shape)
+            what = f"row {i} is a centre" if rows == 1 else f"rows {i} and {j} are both centres"
+            return (
+                f"X has eight different rows, one of them 21 times. In 400 draws of three, {what} "
+                f"{together[i, j]:.0f} times, {abs(z[i, j]):.0f} standard errors from {400 * chance:.0f}"
+            )
 
 
 @draw_centres.mistake("row numbers are drawn", violates="no centre twice")
@@ -532,7 +560,21 @@ def _(X, m, seed):
     return np.array(list(dict.fromkeys(map(tuple, shuffled.tolist())))[:m])
 
 
-@draw_centres.mistake("neighbours in the sorted table", violates="each row equally often")
+@draw_centres.mistake("sorted by the first column only", violates="copies and order do not matter")
+def _(X, m, seed):
+    X = X[np.argsort(X[:, 0], kind="stable")]
+    distinct = np.array(list(dict.fromkeys(map(tuple, X.tolist()))))
+    return np.random.default_rng(seed).choice(distinct, min(m, len(distinct)), replace=False)
+
+
+@draw_centres.mistake("neighbours in the sorted table, after the last the first", violates="each choice equally often")
+def _(X, m, seed):
+    distinct = np.unique(X, axis=0)
+    start = np.random.default_rng(seed).integers(len(distinct))
+    return distinct[(start + np.arange(min(m, len(distinct)))) % len(distinct)]
+
+
+@draw_centres.mistake("neighbours in the sorted table", violates="each choice equally often")
 def _(X, m, seed):
     distinct = np.unique(X, axis=0)
     m = min(m, len(distinct))
@@ -546,7 +588,7 @@ def _(X, m, seed):
     keys = np.random.default_rng(seed).random(len(distinct))
     return np.array(distinct)[np.argsort(keys)[:m]]
 
-# %% ../../nbs/05_rbf_notes.ipynb #8271c75e
+# %% ../../nbs/05_rbf_notes.ipynb #be24a048
 mean_shares = Exercise(
     "rbf.mean_shares", ("the share by pivots", "the uniform share"), compare=False, single=False
 )
@@ -597,6 +639,11 @@ def _():
     return {"K": np.diag([3.0, 2.0, 1.0]), "m": 2, "repetitions": 3, "seed": 0}
 
 
+@mean_shares.case("all rows are centres")
+def _():
+    return {"K": np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, 2.0]]), "m": 3, "repetitions": 8, "seed": 0}
+
+
 @mean_shares.property("a new seed gives a new result", once=True)
 def _(shares, given, answer):
     first, second = answer(_clustered(), 3, 2, 1), answer(_clustered(), 3, 2, 2)
@@ -619,6 +666,13 @@ def _(shares, given, answer):
     for name, share in zip(("by pivots", "with uniform centres"), shares):
         if share > 1 + 1e-9:
             return f"The share that is left {name} is {share:.4f}"
+
+
+@mean_shares.property("nothing is left where all rows are centres")
+def _(shares, given, answer):
+    for name, share in zip(("by pivots", "with uniform centres"), shares):
+        if given.m == len(given.K) and share > 1e-9:
+            return f"All {given.m} rows are centres, and the share that is left {name} is {share:.4f}"
 
 
 @mean_shares.property("one centre", once=True)
@@ -684,6 +738,18 @@ def _(K, m, repetitions, seed):
     d = np.diag(K)
     draw = lambda delta, rng: rng.choice(len(d), p=d * (delta > 0) / (d @ (delta > 0)))
     return tuple(_shares(K, m, repetitions, seed, draw).mean(0))
+
+
+@mean_shares.mistake(
+    "uniform centres with replacement", violates="nothing is left where all rows are centres"
+)
+def _(K, m, repetitions, seed):
+    draw = lambda delta, rng: rng.choice(len(delta), p=delta / delta.sum())
+    rng, uniform = np.random.default_rng(seed), 0.0
+    for _ in range(repetitions):
+        p = rng.integers(len(K), size=m)
+        uniform += 1 - np.trace(K[:, p] @ np.linalg.pinv(K[np.ix_(p, p)]) @ K[p]) / np.trace(K)
+    return _shares(K, m, repetitions, seed, draw)[:, 0].mean(), uniform / repetitions
 
 
 @mean_shares.mistake("the best repetition instead of the mean", violates="one centre")

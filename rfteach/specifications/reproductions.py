@@ -11,7 +11,7 @@ from scipy import stats
 
 from ..exercises import Exercise, differ
 
-# %% ../../nbs/12_reproductions_notes.ipynb #3ac16a43
+# %% ../../nbs/12_reproductions_notes.ipynb #6bc7677e
 half_unit = Exercise("reproductions.half_unit", "the half unit", single=False)
 
 
@@ -46,10 +46,25 @@ def _():
     return {"text": "0.50"}
 
 
+@half_unit.case("zeros before the point")
+def _():
+    return {"text": "100"}
+
+
+@half_unit.case("a sign and a zero")
+def _():
+    return {"text": "-20"}
+
+
+@half_unit.case("zeros and an exponent")
+def _():
+    return {"text": "300e2"}
+
+
 @half_unit.property("a sign changes nothing")
 def _(half, given, answer):
     other = given.text[1:] if given.text.startswith("-") else "-" + given.text
-    return differ(half, answer(other), f"for {given.text} it", f"for {other} it")
+    return differ(half, answer(other), f"that for {given.text}", f"that for {other}")
 
 
 @half_unit.property("ten times as large")
@@ -103,6 +118,13 @@ def _(text):
     return 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.strip("-").replace(".", "")))
 
 
+@half_unit.mistake("zeros before the point are taken for rounding", violates="numbers that print alike")
+def _(text):
+    mantissa, _, exponent = text.partition("e")
+    zeros = 0 if "." in mantissa else len(mantissa) - len(mantissa.rstrip("0"))
+    return 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]) + zeros)
+
+
 @half_unit.alternative
 def _(text):
     from decimal import Decimal
@@ -116,7 +138,7 @@ def _(text):
     places = len(mantissa) - mantissa.index(".") - 1 if "." in mantissa else 0
     return float(f"5e{sum(map(int, exponent)) - places - 1}")
 
-# %% ../../nbs/12_reproductions_notes.ipynb #e54bc1f8
+# %% ../../nbs/12_reproductions_notes.ipynb #0aaacb71
 z_score = Exercise("reproductions.z_score", "z")
 
 
@@ -156,7 +178,7 @@ def _(z, given, answer):
 @z_score.property("another unit changes nothing")
 def _(z, given, answer):
     scaled = answer(100 * given.values, 100 * given.published, given.runs)
-    return differ(z, scaled, "z", "for all numbers times 100 z")
+    return differ(z, scaled, "z", "z for all numbers times 100")
 
 
 @z_score.property("a value from more runs is known better")
@@ -216,7 +238,7 @@ def _(values, published, runs):
     se = statistics.stdev(numbers) * np.hypot(r**-0.5, runs**-0.5)
     return (statistics.fmean(numbers) - published) / se
 
-# %% ../../nbs/12_reproductions_notes.ipynb #be32ef45
+# %% ../../nbs/12_reproductions_notes.ipynb #9c82e426
 chance_to_beat = Exercise("reproductions.chance_to_beat", "the chance", single=False)
 
 
@@ -269,7 +291,7 @@ def _(ours, theirs):
 
 @chance_to_beat.mistake("as if the comparisons were independent", violates="one of the two is best")
 def _(ours, theirs):
-    return 1 - 0.5 ** (ours / theirs)
+    return 1 - 0.5**ours
 
 
 @chance_to_beat.mistake("the chance of the other side", violates="more seeds of ours help")
@@ -284,11 +306,11 @@ def _(ours, theirs):
 
 @chance_to_beat.alternative
 def _(ours, theirs):
-    t, w = np.polynomial.legendre.leggauss(80)  # the law of the largest of `ours` uniform numbers
+    t, w = np.polynomial.legendre.leggauss(20)  # the law of the largest of `ours` uniform numbers
     t = (t + 1) / 2
     return w @ (ours * t ** (ours - 1) * t**theirs) / 2
 
-# %% ../../nbs/12_reproductions_notes.ipynb #e5cd0b1b
+# %% ../../nbs/12_reproductions_notes.ipynb #86b0098f
 median_error = Exercise("reproductions.median_error", "the error", compare=False, single=False)
 
 
@@ -319,6 +341,12 @@ def _():
     return {"values": np.array([0.1, 0.01, 0.5]), "resamples": 2, "seed": 0}
 
 
+@median_error.property("an error is not negative")
+def _(error, given, answer):
+    if error < -1e-12:
+        return f"The error is {error:.4g}"
+
+
 @median_error.property("equal values have no error")
 def _(error, given, answer):
     error = answer(np.full(4, 0.3), 20, given.seed)
@@ -340,15 +368,33 @@ def _(error, given, answer):
         return f"The error is {error:.6g}, and {scaled:.6g} for 1000 times the values"
 
 
-@median_error.property("all resamples of three values", once=True)
+def _exact(logs):
+    """Return the variance of the median of all resamples, which are equally likely, and its fourth moment."""
+    r = len(logs)
+    which = np.stack(np.meshgrid(*[np.arange(r)] * r)).reshape(r, -1)
+    medians = np.median(np.array(logs)[which], axis=0)
+    return medians.var(), ((medians - medians.mean()) ** 4).mean()
+
+
+@median_error.property("all resamples of few values", once=True)
 def _(error, given, answer):
-    logs = np.array([-1.0, 0.0, 2.0])
-    which = np.stack(np.meshgrid(*[np.arange(3)] * 3)).reshape(3, -1)  # all 27, equally likely
-    medians = np.median(logs[which], axis=0)
-    exact, fourth = medians.var(), ((medians - medians.mean()) ** 4).mean()
-    got = answer(np.exp(logs), 1000, 3) ** 2
-    if not abs(got - exact) < 5 * np.sqrt((fourth - exact**2) / 1000):
-        return f"For values with the logarithms -1, 0 and 2 the square of the error is {got:.3f}, exact is {exact:.3f}"
+    for logs in ([0.0, 8.0], [-1.0, 0.0, 2.0]):
+        exact, fourth = _exact(logs)
+        got = answer(np.exp(logs), 1000, 3) ** 2
+        if not abs(got - exact) < 5 * np.sqrt((fourth - exact**2) / 1000):
+            return f"For values with the logarithms {logs} the square of the error is {got:.3f}, exact is {exact:.3f}"
+
+
+@median_error.property("two resamples are right in the mean", once=True)
+def _(error, given, answer):
+    logs = [-1.0, 0.0, 2.0]
+    exact, fourth = _exact(logs)
+    got = np.mean([answer(np.exp(logs), 2, seed) ** 2 for seed in range(400)])
+    if not abs(got - exact) < 5 * np.sqrt((fourth + exact**2) / 2 / 400):
+        return (
+            f"For values with the logarithms {logs} the square of the error from 2 resamples is {got:.3f} "
+            f"in the mean of 400 seeds, exact is {exact:.3f}"
+        )
 
 
 @median_error.mistake("no logarithms", violates="another unit changes nothing")
@@ -357,7 +403,7 @@ def _(values, resamples, seed):
     return np.median(drawn, axis=1).std(ddof=1)
 
 
-@median_error.mistake("means in place of medians", violates="all resamples of three values")
+@median_error.mistake("means in place of medians", violates="all resamples of few values")
 def _(values, resamples, seed):
     drawn = np.random.default_rng(seed).choice(np.log(values), (resamples, len(values)))
     return drawn.mean(1).std(ddof=1)
@@ -369,10 +415,40 @@ def _(values, resamples, seed):
     return np.std([np.median(rng.permutation(np.log(values))) for _ in range(resamples)], ddof=1)
 
 
-@median_error.mistake("divided by the root of the number of resamples", violates="all resamples of three values")
+@median_error.mistake("divided by the root of the number of resamples", violates="all resamples of few values")
 def _(values, resamples, seed):
     drawn = np.random.default_rng(seed).choice(np.log(values), (resamples, len(values)))
     return np.median(drawn, axis=1).std(ddof=1) / np.sqrt(resamples)
+
+
+@median_error.mistake("n in place of n − 1", violates="two resamples are right in the mean")
+def _(values, resamples, seed):
+    drawn = np.random.default_rng(seed).choice(np.log(values), (resamples, len(values)))
+    return np.median(drawn, axis=1).std()
+
+
+@median_error.mistake("the lower of two middle values", violates="all resamples of few values")
+def _(values, resamples, seed):
+    drawn = np.random.default_rng(seed).choice(np.log(values), (resamples, len(values)))
+    return np.sort(drawn, axis=1)[:, (len(values) - 1) // 2].std(ddof=1)
+
+
+@median_error.mistake("the upper of two middle values", violates="all resamples of few values")
+def _(values, resamples, seed):
+    drawn = np.random.default_rng(seed).choice(np.log(values), (resamples, len(values)))
+    return np.sort(drawn, axis=1)[:, len(values) // 2].std(ddof=1)
+
+
+@median_error.mistake("the logarithm of the median", violates="all resamples of few values")
+def _(values, resamples, seed):
+    drawn = np.random.default_rng(seed).choice(values, (resamples, len(values)))
+    return np.log(np.median(drawn, axis=1)).std(ddof=1)
+
+
+@median_error.mistake("the other root of the variance", violates="an error is not negative")
+def _(values, resamples, seed):
+    drawn = np.random.default_rng(seed).choice(np.log(values), (resamples, len(values)))
+    return -np.median(drawn, axis=1).std(ddof=1)
 
 
 @median_error.mistake("the seed is ignored", violates="a new seed gives a new result")
@@ -386,7 +462,7 @@ def _(values, resamples, seed):
     drawn = np.random.default_rng(seed).choice(np.log(values), (resamples, len(values)))
     return np.median(drawn, axis=1).std(ddof=1)
 
-# %% ../../nbs/12_reproductions_notes.ipynb #6523f740
+# %% ../../nbs/12_reproductions_notes.ipynb #d4e21d6b
 false_alarms = Exercise("reproductions.false_alarms", "the share", compare=False, single=False)
 
 
@@ -441,6 +517,24 @@ def _(share, given, answer):
             )
 
 
+@false_alarms.property("the scatter from seed to seed", once=True)
+def _(share, given, answer):
+    r, quantities, trials = 2, 8, 20
+    degrees, alarms = quantities * (r - 1), np.arange(quantities + 1)
+    s = np.sqrt(stats.chi2.ppf((np.arange(4000) + 0.5) / 4000, degrees) / degrees)
+    law = stats.binom.pmf(alarms[:, None], quantities, 2 * stats.norm.sf(3 * s)).mean(1)  # of one trial
+    mean = law @ alarms
+    variance, fourth = law @ (alarms - mean) ** 2, law @ (alarms - mean) ** 4
+    shares = np.array([answer(r, quantities, trials, seed) for seed in range(200)])
+    relative = ((shares * quantities - mean) ** 2).mean() / (variance / trials)
+    kurtosis = 3 + (fourth / variance**2 - 3) / trials
+    if not abs(relative - 1) < 5 * np.sqrt((kurtosis - 1) / 200):
+        return (
+            f"With r = {r}, quantities = {quantities} and {trials} trials, the variance of the share over "
+            f"200 seeds is {relative:.2f} times what it is for independent draws"
+        )
+
+
 def _alarms(r, quantities, trials, seed, se):
     rng = np.random.default_rng(seed)
     ours, theirs = rng.normal(size=(trials, quantities, r)), rng.normal(size=(trials, quantities))
@@ -474,6 +568,14 @@ def _(r, quantities, trials, seed):
 @false_alarms.mistake("alarms are counted, not their share", violates="between none and all")
 def _(r, quantities, trials, seed):
     return trials * _alarms(r, quantities, trials, seed, lambda ours, r: ours.std(2, ddof=1) * np.sqrt(1 / r + 1))
+
+
+@false_alarms.mistake("one published value for all quantities of a trial", violates="the scatter from seed to seed")
+def _(r, quantities, trials, seed):
+    rng = np.random.default_rng(seed)
+    ours, theirs = rng.normal(size=(trials, quantities, r)), rng.normal(size=(trials, 1))
+    se = np.sqrt(ours.var(2, ddof=1).mean(1, keepdims=True) * (1 / r + 1))
+    return (abs(ours.mean(2) - theirs) > 3 * se).mean()
 
 
 @false_alarms.mistake("the seed is ignored", violates="a new seed gives a new result")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..exercises import Exercise, differ
 
-# %% ../../nbs/03_ridge_notes.ipynb #df650d85
+# %% ../../nbs/03_ridge_notes.ipynb #7f083715
 coefficients = Exercise("ridge.coefficients", "c")
 
 
@@ -67,7 +67,7 @@ def _(c, given, answer):
 
 @coefficients.property("a minimiser: the gradient vanishes")
 def _(c, given, answer):
-    gradient = 2 * (given.A.T @ (given.A @ c - given.y) + given.lam * np.asarray(c))
+    gradient = 2 * (given.A.T @ (given.A @ c - given.y) + given.lam * c)
     if not abs(gradient).max() < 1e-7:
         return f"The gradient of the objective at your c has an entry of size {abs(gradient).max():.3g}"
 
@@ -111,7 +111,7 @@ def _(A, y, lam):
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
     return Vt.T @ (s / (s**2 + lam) * (U.T @ y))
 
-# %% ../../nbs/03_ridge_notes.ipynb #7e14aa73
+# %% ../../nbs/03_ridge_notes.ipynb #8391f6d1
 all_penalties = Exercise("ridge.all_penalties", "C", single=False)
 
 
@@ -145,19 +145,33 @@ def _():
     return {"A": np.zeros((2, 3)), "y": np.ones(2), "lams": np.array([0.0, 1.0])}
 
 
+@all_penalties.case("10⁻¹² times the matrix [[1, 2], [3, 4]]")
+def _():
+    A = 1e-12 * np.array([[1.0, 2.0], [3.0, 4.0]])
+    return {"A": A, "y": np.array([1.0, -1.0]), "lams": np.array([0.0])}
+
+
+@all_penalties.case("a small singular value that counts")
+def _():
+    return {"A": np.diag([1.0, 1e-4]), "y": np.array([1.0, 2.0]), "lams": np.array([1.0, 0.0])}
+
+
 @all_penalties.property("minimisers: the gradients vanish")
 def _(C, given, answer):
-    for lam, c in zip(given.lams, np.asarray(C)):
+    for lam, c in zip(given.lams, C):
         gradient = 2 * (given.A.T @ (given.A @ c - given.y) + lam * c)
-        if not abs(gradient).max() < 1e-8:
-            size = abs(gradient).max()
-            return f"For λ = {lam:g} the gradient of the objective at your c has an entry of size {size:.3g}"
+        if not abs(gradient).max() <= 1e-8 * np.linalg.norm(given.A) * np.linalg.norm(given.y):
+            at_zero = 2 * abs(given.A.T @ given.y).max()
+            return (
+                f"For λ = {lam:g} the gradient of the objective at your c has an entry of size "
+                f"{abs(gradient).max():.3g}; at c = 0 its largest is {at_zero:.3g}"
+            )
 
 
 @all_penalties.property("of smallest norm")
 def _(C, given, answer):
     outside = np.eye(given.A.shape[1]) - np.linalg.pinv(given.A, rcond=1e-10) @ given.A
-    for lam, c in zip(given.lams, np.asarray(C)):
+    for lam, c in zip(given.lams, C):
         if not (size := np.linalg.norm(outside @ c)) < 1e-7 * (1 + np.linalg.norm(c)):
             return f"For λ = {lam:g} a part of c of norm {size:.3g} could be left out: A maps it to zero"
 
@@ -184,19 +198,35 @@ def _(A, y, lams):
     return (s / (s**2 + lams[:, None]) * (U.T @ y)) @ Vt
 
 
-@all_penalties.mistake("a solution with as many zeros as possible", violates="of smallest norm")
+@all_penalties.mistake("a basic solution, with zeros for dependent columns", violates="of smallest norm")
 def _(A, y, lams):
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
     keep = s > 1e-10 * s.max()
     C = (s[keep] / (s[keep] ** 2 + lams[:, None]) * (U[:, keep].T @ y)) @ Vt[keep]
     columns = []  # that are independent of those before
     for j in range(A.shape[1]):
-        if np.linalg.matrix_rank(A[:, [*columns, j]], tol=1e-9) > len(columns):
+        if np.linalg.matrix_rank(A[:, [*columns, j]], tol=1e-9 * np.linalg.norm(A)) > len(columns):
             columns.append(j)
     C[lams == 0] = 0
     for i in np.flatnonzero(lams == 0):
         C[i, columns] = np.linalg.lstsq(A[:, columns], y, rcond=None)[0]
     return C
+
+
+@all_penalties.mistake("a limit for singular values that does not know the scale of A", violates="minimisers: the gradients vanish")
+def _(A, y, lams):
+    U, s, Vt = np.linalg.svd(A, full_matrices=False)
+    keep = s > 1e-10
+    U, s, Vt = U[:, keep], s[keep], Vt[keep]
+    return (s / (s**2 + lams[:, None]) * (U.T @ y)) @ Vt
+
+
+@all_penalties.mistake("a thousandth of the largest counts as zero", violates="minimisers: the gradients vanish")
+def _(A, y, lams):
+    U, s, Vt = np.linalg.svd(A, full_matrices=False)
+    keep = s > 1e-3 * s.max()
+    U, s, Vt = U[:, keep], s[keep], Vt[keep]
+    return (s / (s**2 + lams[:, None]) * (U.T @ y)) @ Vt
 
 
 @all_penalties.mistake("a small penalty in the place of zero", violates="minimisers: the gradients vanish")
@@ -325,7 +355,7 @@ def _(A, y, lam):
     dc = -inverse @ c
     return 2 * (A @ c - y) @ (A @ dc), 2 * c @ dc
 
-# %% ../../nbs/03_ridge_notes.ipynb #8126cfe5
+# %% ../../nbs/03_ridge_notes.ipynb #278bc7d8
 with_constant = Exercise("ridge.with_constant", "[c, b]")
 
 
@@ -361,9 +391,9 @@ def _():
 
 @with_constant.property("Celsius and Kelvin give the same c")
 def _(solution, given, answer):
-    moved = np.asarray(answer(given.A, given.y + 273, given.lam))
+    moved = np.array(answer(given.A, given.y + 273, given.lam))
     moved[-1] -= 273
-    return differ(solution, moved, "[c, b]", "that for y + 273, less 273 in b,", rtol=1e-7)
+    return differ(solution, moved, "your [c, b]", "[c, b] for y + 273 with 273 taken off b", rtol=1e-7)
 
 
 @with_constant.property("the residuals add up to zero")
@@ -428,7 +458,7 @@ def _(A, y, lam):
     c = B.T @ np.linalg.solve(B @ B.T + lam * np.eye(len(A)), y)  # B takes the mean of y out
     return np.array([*c, np.mean(y - A @ c)])
 
-# %% ../../nbs/03_ridge_notes.ipynb #ec122747
+# %% ../../nbs/03_ridge_notes.ipynb #ed102e6c
 left_out = Exercise("ridge.left_out", "the residuals")
 
 
@@ -463,12 +493,12 @@ def _():
     return {"A": np.array([[0.0, 0.0], [1.0, 2.0], [2.0, 0.0]]), "y": np.array([1.0, 2.0, 3.0]), "lam": 0.5}
 
 
-@left_out.property("blind to its own target")
+@left_out.property("grows with its own target, one for one")
 def _(residuals, given, answer):
     y = given.y.copy()
     y[-1] += 1
     growth = answer(given.A, y, given.lam)[-1] - residuals[-1]
-    return differ(growth, 1, "growth of the last residual where its target grows by 1", "that of the target")
+    return differ(growth, 1, "the growth of the last residual", "that of its target")
 
 
 @left_out.property("a target that is its own prediction changes nothing in the fit")
@@ -484,19 +514,19 @@ def _(residuals, given, answer):
         )
 
 
-@left_out.mistake("the training residuals", violates="blind to its own target")
+@left_out.mistake("the training residuals", violates="grows with its own target, one for one")
 def _(A, y, lam):
     G = A.T @ A + lam * np.eye(A.shape[1])
     return y - A @ np.linalg.solve(G, A.T @ y)
 
 
-@left_out.mistake("the mean leverage in the place of each", violates="blind to its own target")
+@left_out.mistake("the mean leverage in the place of each", violates="grows with its own target, one for one")
 def _(A, y, lam):
     H = A @ np.linalg.solve(A.T @ A + lam * np.eye(A.shape[1]), A.T)
     return (y - H @ y) / (1 - np.trace(H) / len(A))
 
 
-@left_out.mistake("multiplied in the place of divided", violates="blind to its own target")
+@left_out.mistake("multiplied in the place of divided", violates="grows with its own target, one for one")
 def _(A, y, lam):
     H = A @ np.linalg.solve(A.T @ A + lam * np.eye(A.shape[1]), A.T)
     return (y - H @ y) * (1 - np.diagonal(H))
@@ -508,7 +538,7 @@ def _(A, y, lam):
     return y - (H @ y - np.diagonal(H) * y)
 
 
-@left_out.mistake("leverages without the penalty", violates="blind to its own target")
+@left_out.mistake("leverages without the penalty", violates="grows with its own target, one for one")
 def _(A, y, lam):
     H = A @ np.linalg.solve(A.T @ A + lam * np.eye(A.shape[1]), A.T)
     leverage = np.minimum(np.diagonal(A @ np.linalg.pinv(A)), 0.999)
@@ -530,7 +560,7 @@ def _(A, y, lam):
 
     return np.array([residual(i) for i in range(len(A))])
 
-# %% ../../nbs/03_ridge_notes.ipynb #35fb7d8a
+# %% ../../nbs/03_ridge_notes.ipynb #ebee0c9f
 squared_norms = Exercise("ridge.squared_norms", "the squared norms", compare=False, single=False)
 
 
@@ -570,7 +600,7 @@ def _(norms, given, answer):
 @squared_norms.property("the mean on either side of the peak", once=True)
 def _(norms, given, answer):
     for n, N in ((12, 3), (3, 12), (5, 14)):
-        values = np.asarray(answer(n, N, 600, 4))
+        values = answer(n, N, 600, 4)
         theory = min(n, N) / (abs(n - N) - 1)
         z = (values.mean() - theory) / (values.std(ddof=1) / np.sqrt(600))
         if not abs(z) < 5:
@@ -578,6 +608,15 @@ def _(norms, given, answer):
                 f"For n = {n}, N = {N} and 600 repetitions the mean is {values.mean():.3f}, theory says "
                 f"{theory:.3f}: {abs(z):.0f} standard errors apart"
             )
+
+
+@squared_norms.property("nothing damped where N is n", once=True)
+def _(norms, given, answer):
+    # There the squared norm has the law of 8 F, with F of 8 and 1 degrees of freedom, and 44 of 2000
+    # are expected beyond 10 000, with a standard deviation of 6.5.
+    count = np.sum(answer(8, 8, 2000, 6) > 10000)
+    if not count > 44 - 5 * 6.5:
+        return f"For n = N = 8, {count} of 2000 squared norms are above 10 000, theory expects 44"
 
 
 @squared_norms.property("a peak where N is n", once=True)
@@ -600,6 +639,21 @@ def _(n, N, repetitions, seed):
     A, y = rng.normal(size=(repetitions, n, N)), rng.normal(size=(repetitions, n, 1))
     At = A.transpose(0, 2, 1)
     return (np.linalg.solve(At @ A + np.eye(N), At @ y) ** 2).sum((1, 2))
+
+
+@squared_norms.mistake("a small penalty in the place of none", violates="nothing damped where N is n")
+def _(n, N, repetitions, seed):
+    rng = np.random.default_rng(seed)
+    A, y = rng.normal(size=(repetitions, n, N)), rng.normal(size=(repetitions, n, 1))
+    At = A.transpose(0, 2, 1)
+    return (np.linalg.solve(At @ A + 1e-3 * np.eye(N), At @ y) ** 2).sum((1, 2))
+
+
+@squared_norms.mistake("small singular values count as zero", violates="nothing damped where N is n")
+def _(n, N, repetitions, seed):
+    rng = np.random.default_rng(seed)
+    A, y = rng.normal(size=(repetitions, n, N)), rng.normal(size=(repetitions, n, 1))
+    return ((np.linalg.pinv(A, rcond=0.05) @ y) ** 2).sum((1, 2))
 
 
 @squared_norms.mistake("targets that the features explain", violates="the mean on either side of the peak")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..exercises import Exercise, differ
 
-# %% ../../nbs/10_surrogate_notes.ipynb #349a977c
+# %% ../../nbs/10_surrogate_notes.ipynb #3c0e7f3a
 legendre = Exercise("surrogate.legendre", "Ψ")
 
 
@@ -50,7 +50,7 @@ def _(Psi, given, answer):
     nodes, weights = np.polynomial.legendre.leggauss(given.p + 1)
     Q = np.asarray(answer((nodes + 1) / 2, given.p))
     products = Q.T @ (weights[:, None] / 2 * Q)
-    return differ(products, np.eye(given.p + 1), "the mean of ψ_a ψ_b over [0, 1]: M", "the unit matrix")
+    return differ(products, np.eye(given.p + 1), "the mean of ψ_a ψ_b over [0, 1]", "the unit matrix")
 
 
 @legendre.property("even or odd around the middle")
@@ -90,7 +90,7 @@ def _(x, p):
 def _(x, p):
     return np.polynomial.legendre.legvander(2 * x - 1, p) * np.sqrt(2 * np.arange(p + 1) + 1)
 
-# %% ../../nbs/10_surrogate_notes.ipynb #f8ec807f
+# %% ../../nbs/10_surrogate_notes.ipynb #37e12bc2
 lars_step = Exercise("surrogate.lars_step", ("j", "the residual"))
 
 
@@ -144,6 +144,16 @@ def _():
     return _on_the_path(A, -A @ np.array([3.0, 2.0, 1.0]), 1)
 
 
+@lars_step.case("a column that catches up with the other sign")
+def _():
+    c, s = np.cos(0.3), np.sin(0.3)
+    A = np.array([[0.5, 0.5, c, 0], [np.sqrt(0.75), -np.sqrt(0.75), 0, 0], [0, 0, s, 0], [0, 0, 0, 1]])
+    r = np.array([2, 0, (0.9 - 2 * c) / s, 0])  # has the correlations 1, 1, 0.9 and 0
+    Q = np.array([[1, 1, 1, 1], [-1, 1, 1, 1], [0, -2, 1, 1], [0, 0, -3, 1], [0, 0, 0, -4.0]])
+    Q = Q / np.linalg.norm(Q, axis=0)  # orthonormal and centred
+    return {"A": Q @ A, "r": Q @ r, "S": np.array([0, 1])}
+
+
 @lars_step.property("a column that was not in use")
 def _(result, given, answer):
     j = np.asarray(result[0])
@@ -161,6 +171,13 @@ def _(result, given, answer):
     size = _sizes(result[1], given)[given.S]
     if np.ptp(size) > 1e-8:
         return f"Relative to their common size before the step, they have the sizes {size.round(4).tolist()} after it"
+
+
+@lars_step.property("correlations in use fall")
+def _(result, given, answer):
+    size = _sizes(result[1], given)[given.S[0]]
+    if not size < 1:
+        return f"Relative to the size before the step, those of the columns in use have the size {size:.4f} after it"
 
 
 @lars_step.property("the new column has caught up")
@@ -185,7 +202,11 @@ def _(result, given, answer):
         )
 
 
-def _path(A, r, S, signs=None, weights=None, both=True, last=False):
+def _positive(steps):
+    return np.where(steps > 0, steps, np.inf)
+
+
+def _path(A, r, S, signs=None, weights=None, both=True, last=False, allowed=_positive):
     """The step, with parts of it replaced."""
     b = A.T @ r
     signs = np.sign(b[S]) if signs is None else signs
@@ -193,8 +214,7 @@ def _path(A, r, S, signs=None, weights=None, both=True, last=False):
     B, a = np.abs(b[S]).mean(), A.T @ u
     with np.errstate(all="ignore"):
         steps = np.stack([(B - b) / (1 - a), (B + b) / (1 + a)])[: 1 + both]
-    steps[~(steps > 0)] = np.inf
-    steps = steps.min(0)
+    steps = allowed(steps).min(0)
     steps[S] = np.inf
     j = np.where(np.isfinite(steps), steps, 0).argmax() if last else steps.argmin()
     return j, r - (steps[j] if np.isfinite(steps[j]) else B) * u
@@ -213,6 +233,16 @@ def _(A, r, S):
 @lars_step.mistake("columns with a negative correlation are not looked at", violates="no other column correlates more")
 def _(A, r, S):
     return _path(A, r, S, both=False)
+
+
+@lars_step.mistake("the smaller of the two steps, also where it is negative", violates="correlations in use fall")
+def _(A, r, S):
+    return _path(A, r, S, allowed=np.array)
+
+
+@lars_step.mistake("the smaller of the two steps by absolute value", violates="the new column has caught up")
+def _(A, r, S):
+    return _path(A, r, S, allowed=np.abs)
 
 
 @lars_step.mistake("the last column to catch up, not the first", violates="no other column correlates more")
@@ -448,7 +478,7 @@ def _(V, rmse):
     low = 0.0 if rmse**2 >= V else V - 2 * rmse * np.sqrt(V) + rmse**2
     return low, V + 2 * rmse * np.sqrt(V) + rmse**2
 
-# %% ../../nbs/10_surrogate_notes.ipynb #85f94a51
+# %% ../../nbs/10_surrogate_notes.ipynb #0c66487f
 sampled_indices = Exercise("surrogate.sampled_indices", ("first", "total"), compare=False, single=False)
 
 
@@ -485,12 +515,39 @@ def _(f, d, n, seed):
 @sampled_indices.inputs
 def _(rng, n):
     f, seed = (_saddle, _waves)[rng.integers(2)], int(rng.integers(100))
-    return {"f": f, "d": int(rng.integers(1, 4)), "n": n, "seed": seed}
+    return {"f": f, "d": int(rng.integers(1, 4)), "n": n + 1, "seed": seed}
 
 
 @sampled_indices.case("one input")
 def _():
     return {"f": _waves, "d": 1, "n": 4, "seed": 0}
+
+
+def _at_two_points(answer, seed):
+    """Indices of a function of one input for n = 2, and its values at all points where it is asked."""
+    values = {}
+
+    def f(X):
+        y = np.exp(X[:, 0])
+        values.update(zip(X[:, 0].tolist(), y.tolist()))
+        return y
+
+    return answer(f, 1, 2, seed), list(values.values())
+
+
+@sampled_indices.property("A and B are different points", once=True)
+def _(result, given, answer):
+    _, values = _at_two_points(answer, 1)
+    if len(values) != 4:
+        return f"For d = 1 and n = 2 there are 2 points in A and 2 others in B, but f is asked at {len(values)}"
+
+
+@sampled_indices.property("points in the box", once=True)
+def _(result, given, answer):
+    asked = []
+    answer(lambda X: asked.append([X.min(), X.max()]) or _product(X), 3, 50, 1)
+    if np.min(asked) < 0 or np.max(asked) > 1:
+        return f"f is asked at inputs from {np.min(asked):.2f} to {np.max(asked):.2f}, and the box is [0, 1]"
 
 
 @sampled_indices.property("a new seed gives a new result", once=True)
@@ -512,14 +569,14 @@ def _(result, given, answer):
 @sampled_indices.property("a constant added to f changes nothing")
 def _(result, given, answer):
     moved = answer(lambda X: given.f(X) + 10, given.d, given.n, given.seed)
-    names = "the table of first and total indices of f: entry ", "that of f + 10: entry "
+    names = "the table of first and total indices of f", "that of f + 10"
     return differ(result, moved, *names, rtol=1e-7)
 
 
 @sampled_indices.property("f in other units")
 def _(result, given, answer):
     larger = answer(lambda X: 4 * given.f(X), given.d, given.n, given.seed)
-    return differ(result, larger, "the table of first and total indices of f: entry ", "that of 4f: entry ")
+    return differ(result, larger, "the table of first and total indices of f", "that of 4f")
 
 
 @sampled_indices.property("indices of a product", once=True)
@@ -535,11 +592,39 @@ def _(result, given, answer):
         )
 
 
-def _sampled(f, d, n, seed, swap=None, centre=True, mix=None, half=0.5):
+@sampled_indices.property("estimates on both sides", once=True)
+def _(result, given, answer):
+    found = np.array([answer(_saddle, 2, 20, seed) for seed in range(40)])
+    for name, exact, values in zip(("first", "total"), (0, 1), found.swapaxes(0, 1)):
+        if values.min() >= exact or values.max() <= exact:
+            return (
+                f"For f = (x₁ - ½)(x₂ - ½) the {name} indices are {exact}. With n = 20 and 40 seeds yours go "
+                f"from {values.min():.2f} to {values.max():.2f} and do not scatter around it"
+            )
+
+
+@sampled_indices.property("V from the values on A and on B", once=True)
+def _(result, given, answer):
+    for seed in range(5):
+        (_, total), values = _at_two_points(answer, seed)
+        y = np.array(values) - np.mean(values)
+        paired = y[[[0, 1, 2, 3], [0, 2, 1, 3], [0, 3, 1, 2]]]  # whichever points belong together
+        possible = ((paired[:, ::2] - paired[:, 1::2]) ** 2).mean(1) / (2 * np.mean(y**2))
+        if not np.isclose(total[0], possible, rtol=1e-8).any():
+            return (
+                f"For f = exp with n = 2 and seed {seed} the total index is {total[0]:.4f}, which is not that "
+                f"of the four points with V from all of them, however they are paired"
+            )
+
+
+def _sampled(f, d, n, seed, swap=None, centre=True, mix=None, half=0.5, same=False, only_A=False, normal=False):
     """Answers that differ from the right one in a single place."""
     A, B = np.random.default_rng(seed).random((2, n, d))
+    if normal:
+        A, B = np.random.default_rng(seed).normal(0.5, np.sqrt(1 / 12), size=(2, n, d))
+    B = A.copy() if same else B
     mean = np.mean([f(A), f(B)])
-    V = np.var(np.r_[f(A), f(B)])
+    V = np.mean((f(A) - mean) ** 2) if only_A else np.var(np.r_[f(A), f(B)])
     fA, fB = (f(P) - mean * centre for P in (A, B))
     first, total = np.empty(d), np.empty(d)
     for i in range(d):
@@ -586,6 +671,26 @@ def _(f, d, n, seed):
 @sampled_indices.mistake("A in the place of B in the first index", violates="indices of a product")
 def _(f, d, n, seed):
     return _sampled(f, d, n, seed, swap=True)
+
+
+@sampled_indices.mistake("a generator with the same seed for A and for B", violates="A and B are different points")
+def _(f, d, n, seed):
+    return _sampled(f, d, n, seed, same=True)
+
+
+@sampled_indices.mistake("normal points of the same mean and variance", violates="points in the box")
+def _(f, d, n, seed):
+    return _sampled(f, d, n, seed, normal=True)
+
+
+@sampled_indices.mistake("V from A alone", violates="V from the values on A and on B")
+def _(f, d, n, seed):
+    return _sampled(f, d, n, seed, only_A=True)
+
+
+@sampled_indices.mistake("negative indices are set to zero", violates="estimates on both sides")
+def _(f, d, n, seed):
+    return tuple(np.maximum(_sampled(f, d, n, seed), 0))
 
 
 @sampled_indices.mistake("the seed is ignored", violates="a new seed gives a new result")
