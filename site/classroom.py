@@ -11,6 +11,7 @@ import ast
 import copy
 import re
 import shutil
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -190,8 +191,18 @@ def material(root=ROOT):
     return ours, students, points
 
 
-def readme(points, ini):
+def commit(root, ini):
+    """Return the commit that `root` is at, or the name of the branch where it is no clone."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+    except OSError:
+        return ini["branch"]
+    return done.stdout.strip() or ini["branch"]
+
+
+def readme_for_students(points, ini, version):
     """Return the README of the students' folder."""
+    worth = [value for found in points.values() for value in found.values()]
     rows = "\n".join(f"| [{name}]({name}) | {len(found)} | {sum(found.values())} |"
                      for name, found in points.items() if found)
     return f"""# {ini['title']}
@@ -202,20 +213,55 @@ def readme(points, ini):
 With Python {ini['min_python']} or newer, in this folder:
 
     python3 -m venv .venv
-    .venv/bin/pip install '{ini['lib_name']}[course] @ git+{ini['git_url']}'
+    .venv/bin/pip install '{ini['lib_name']}[course] @ git+{ini['git_url']}@{version}'
     .venv/bin/jupyter lab
 
-On Windows write `.venv\\Scripts\\` for `.venv/bin/`.
+On Windows write `.venv\\Scripts\\` for `.venv/bin/`. On Linux pip takes PyTorch with CUDA, which is large;
+`PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu` before the command takes the small build.
 
 ## The exercises
 They are at the end of a chapter and need nothing of the chapter above but its ideas: run the first
 code cell of the section, then write your code in place of `# YOUR CODE HERE` and
 `raise NotImplementedError()`. The cell below checks it and says which property does not hold. Proofs
-go where `YOUR ANSWER HERE` stands; a person reads them.
+go where `YOUR ANSWER HERE` stands; a person reads them. Do not delete or join these cells: grading
+looks for them. You may add cells of your own.
 
 | chapter | exercises | points |
 |---|---:|---:|
 {rows}
+| all | {len(worth)} | {sum(worth)} |
+"""
+
+
+README_FOR_INSTRUCTORS = """# For instructors
+
+[13_plan.ipynb](13_plan.ipynb) has the course plans; beside each chapter with exercises stands a page of
+teaching notes, such as [01_kernels_notes.ipynb](01_kernels_notes.ipynb). The chapters here have solutions
+and outputs. `student.zip` is what students get.
+
+## Grading with nbgrader
+The notebooks are sources for [nbgrader](https://nbgrader.readthedocs.io): the checks have the points of
+their titles, model answers of proofs are graded by hand. A chapter is an assignment:
+
+    mkdir -p course/source/week01
+    cp instructor/01_kernels.ipynb course/source/week01/
+    cd course
+    echo "c = get_config(); c.Execute.timeout = 300" > nbgrader_config.py
+    nbgrader generate_assignment week01
+
+`release/week01/` then has the notebook that is in `student/` too. Put what comes back into
+`submitted/NAME/week01/01_kernels.ipynb` and run
+
+    nbgrader autograde week01
+    nbgrader export
+
+The first runs the checks, the second writes `grades.csv`; in between, the Formgrader of `jupyter lab`
+shows the proofs for reading. The exercises need nothing of the
+chapter above them, so students may delete that part and hand in the section alone; it runs faster.
+For 12_reproductions copy the folder `benchmarks` beside the notebook too.
+
+Checks are no examination: the package that students install has the answers as slow loops, in
+`rfteach/specifications`.
 """
 
 
@@ -240,8 +286,9 @@ def make(out=ROOT, root=ROOT):
         for file in results:
             (folder / file.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / file.relative_to(root))
-        if books is students:
-            (folder / "README.md").write_text(readme(points, settings(root)), encoding="utf-8")
+        ini = settings(root)
+        text = readme_for_students(points, ini, commit(root, ini)) if books is students else README_FOR_INSTRUCTORS
+        (folder / "README.md").write_text(text, encoding="utf-8")
         archive(folder)
     worth = [value for found in points.values() for value in found.values()]
     print(f"student/, student.zip: {len(students)} notebooks with {len(worth)} exercises of {sum(worth)} points")

@@ -15,7 +15,7 @@ import nbformat
 from build import ROOT, SiteError, contents, directives, settings
 
 HERE = Path(__file__).absolute().parent
-WORDS, CAPTION, NOTES = 90, 45, 120  # of a statement, of a caption, of the speaker's notes
+WORDS, CAPTION, ABOVE, NOTES = 90, 45, 24, 120  # of a statement, a caption, above code, of the speaker's notes
 LINES, WIDTH = 20, 100  # of code
 COPIED = {"sphinx-revealjs": ["dist/reveal.js", "dist/reveal.css", "plugin/notes/notes.js", "revealjs/LICENSE"],
           "sphinx-mathjax-offline": ["tex-svg-full.js"]}  # what the decks load, by package
@@ -82,7 +82,17 @@ def spoken(cells, k):
     return cut(text.strip(), NOTES)
 
 
-def slide(cells, k, heading):
+def introduction(cells, k):
+    """Return the bold lead of the paragraph above cell `k`, or None, and its first sentences."""
+    above = cells[k - 1]
+    if above.cell_type != "markdown" or tagged(above):
+        return None, ""
+    paragraph = above.source.strip().split("\n\n")[-1]
+    lead = re.match(r"\*\*(.+?)\.?\*\*\s+(?=\S)", paragraph)
+    return lead and lead[1], cut(paragraph[lead.end() if lead else 0:], ABOVE) + "\n\n"
+
+
+def slide(cells, k):
     """Return kind, Markdown and further metadata of the slide that the tagged cell `k` makes."""
     cell = cells[k]
     if cell.cell_type == "markdown":
@@ -112,7 +122,8 @@ def slide(cells, k, heading):
     text = f"```python\n{code}\n```"
     if output and f"{code}\n{output}".count("\n") <= LINES and max(map(len, output.split("\n"))) <= WIDTH:
         text += f"\n\n```\n{output}\n```"
-    return "code", text, {}
+    lead, above = introduction(cells, k)
+    return "code", above + text, {"heading": lead} if lead else {}
 
 
 def exercises(cells):
@@ -141,8 +152,8 @@ def deck(nb, name, following=None):
         headings = HEADING.findall(cell.source) if cell.cell_type == "markdown" else []
         try:
             if tagged(cell):
-                kind, text, more = slide(nb.cells, k, heading)
-                add(kind, k, (headings or [heading])[0], text, **more)
+                kind, text, more = slide(nb.cells, k)
+                add(kind, k, text=text, **{"heading": (headings or [heading])[0], **more})
         except SiteError as error:
             faults.append(f"{name}.ipynb, cell {k}: {error}")
         heading = (headings or [heading])[-1]

@@ -100,15 +100,24 @@ def test_heading_is_the_cells_own_or_the_nearest_above():
 def test_code_is_shown_without_directives_and_docstrings():
     source = ('#| exports\nclass Wave:\n    """A wave.\n\n    Long.\n    """\n\n    size = 1\n\n'
               '    def at(self, x):\n        """Here."""\n        return x')
-    made = deck(code(source, "slide"))[1]
+    made = deck(text("## Why"), code("import wave"), code(source, "slide"))[1]
     assert made.kind == "code"
     assert made.text == "```python\nclass Wave:\n    size = 1\n\n    def at(self, x):\n        return x\n```"
 
 
 def test_short_output_is_shown_and_long_output_is_not():
-    assert deck(code("f()", "slide", printed="a\nb\n"))[1].text == "```python\nf()\n```\n\n```\na\nb\n```"
+    assert deck(code("x"), code("f()", "slide", printed="a\nb\n"))[1].text == "```python\nf()\n```\n\n```\na\nb\n```"
     for printed in ["line\n" * 30, "x" * 101]:
-        assert deck(code("f()", "slide", printed=printed))[1].text == "```python\nf()\n```"
+        assert deck(code("x"), code("f()", "slide", printed=printed))[1].text == "```python\nf()\n```"
+
+
+def test_code_has_the_sentence_above_it():
+    above = text("## Wrong\n\nBefore.\n\n**A factor 2.** It is missing. " + "More words. " * 30)
+    made = deck(above, code("x = 1", "slide"))[1]
+    assert made.heading == "A factor 2" and made.text.startswith("It is missing. More words.")
+    assert slides.words(made.text.partition("```")[0]) <= slides.ABOVE
+    made = deck(text("## Slow\n\nIn a loop:"), code("x = 1", "slide"))[1]
+    assert (made.heading, made.text.split("\n")[0]) == ("Slow", "In a loop:")
 
 
 def test_figure_has_its_caption_and_alternative_text():
