@@ -50,7 +50,7 @@ class NotAccepted(AssertionError):
     def _render_traceback_(self):  # IPython shows this in place of the frames
         return str(self).split("\n")
 
-# %% ../nbs/13_exercises.ipynb #2d741264
+# %% ../nbs/13_exercises.ipynb #8bff81a4
 def differ(left, right, left_name, right_name, rtol=1e-8):
     """Say where two arrays differ.
 
@@ -72,12 +72,16 @@ def differ(left, right, left_name, right_name, rtol=1e-8):
     """
     if worst := _worst(left, right, rtol):
         index, got, other = worst
-        right_index = index if np.ndim(right) else ""
-        return f"{_equation(left_name, index, got)}, but {_equation(right_name, right_index, other)}"
+        right = _equation(right_name, index if np.ndim(right) else "", other)
+        return f"{_equation(left_name, index, got)}, but {right}"
+
+
+def _index(where):
+    return f"[{','.join(map(str, where))}]" if len(where) else ""
 
 
 def _equation(name, index, value):
-    """Say what an entry is: of a symbol as in K[0, 1] = 2, of a description with the index behind."""
+    """Say what an entry is: of a symbol as in K[0,1] = 2, of a description with the index behind."""
     if index and " " in name:
         return f"{name} = {value} at {index}"
     return f"{name}{index} = {value}"
@@ -95,10 +99,9 @@ def _worst(left, right, rtol):
     gap = np.where(np.isnan(gap), np.inf, gap)
     if gap.max(initial=0) > rtol * scale:
         where = np.unravel_index(gap.argmax(), gap.shape)
-        index = f"[{', '.join(map(str, where))}]" if where else ""
         pair = left[where], right[where]
-        texts = [_number(value) for value in pair]
-        return index, *(texts if texts[0] != texts[1] else [_number(value, 15) for value in pair])
+        digits = 6 if len({_number(value) for value in pair}) == 2 else 15
+        return _index(where), *(_number(value, digits) for value in pair)
 
 
 def _number(value, digits=6):
@@ -148,7 +151,7 @@ def _own_lines(error):
         lines = [*lines[:3], f"  ({len(lines) - 6} lines like these)", *lines[-3:]]
     return "\n".join([*lines, f"  {type(error).__name__}: {_cut(str, error)}"])
 
-# %% ../nbs/13_exercises.ipynb #3ea14353
+# %% ../nbs/13_exercises.ipynb #e9521e61
 LIMIT = 2.0  # seconds of computing for one check
 _ENOUGH = 1.0  # seconds after which no more inputs are drawn
 _ONE_AT_A_TIME = threading.RLock()  # what is printed, and NumPy's warnings, belong to the process
@@ -160,7 +163,8 @@ class _Late(BaseException):
 
 def _limited(function, seconds):
     """Call a function; raise _Late in it, and here, when the process has computed for some seconds."""
-    thread, late, done, lock = threading.get_ident(), threading.Event(), threading.Event(), threading.Lock()
+    thread, lock = threading.get_ident(), threading.Lock()
+    late, done = threading.Event(), threading.Event()
     started, began = time.process_time(), time.monotonic()
 
     def put(exception):
@@ -249,7 +253,7 @@ class _Case:
         shown = ", ".join(f"{name} = {_show(value)}" for name, value in self.inputs.items())
         return f"for{of} {shown}" + (", in float32" if self.single else "")
 
-# %% ../nbs/13_exercises.ipynb #47265713
+# %% ../nbs/13_exercises.ipynb #a593c78c
 class Exercise:
     """An exercise: specification, inputs, properties, and answers known to be wrong or right.
 
@@ -447,7 +451,8 @@ class Exercise:
             if got.shape != want.shape:
                 return "shape", f"{name} has the shape {got.shape}, expected is {want.shape}", True
             if bad := np.argwhere(~np.isfinite(got) & np.isfinite(want)).tolist():
-                return "finite", f"{name}{bad[0] or ''} = {got[tuple(bad[0])]}", True
+                where = _index(bad[0])
+                return "finite", _equation(name, where, got[tuple(bad[0])]), True
         if case.size == self.sizes[1]:
             again, _ = self._values(self._call(answer, case))
             for name, got, once_more in zip(self.returns, values, again):
