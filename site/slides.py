@@ -83,13 +83,19 @@ def spoken(cells, k):
 
 
 def introduction(cells, k):
-    """Return the bold lead of the paragraph above cell `k`, or None, and its first sentences."""
+    """Return the bold lead of the paragraph above cell `k`, or None, and its first sentences if short.
+
+    Imports may stand between the two.
+    """
+    while cells[k - 1].cell_type == "code" and re.fullmatch(r"((import|from) [^()]+\s*)+", cells[k - 1].source):
+        k -= 1
     above = cells[k - 1]
     if above.cell_type != "markdown" or tagged(above):
         return None, ""
     paragraph = above.source.strip().split("\n\n")[-1]
     lead = re.match(r"\*\*(.+?)\.?\*\*\s+(?=\S)", paragraph)
-    return lead and lead[1], cut(paragraph[lead.end() if lead else 0:], ABOVE) + "\n\n"
+    sentences = cut(paragraph[lead.end() if lead else 0:], ABOVE)
+    return lead and lead[1], sentences + "\n\n" if words(sentences) <= ABOVE else ""
 
 
 def slide(cells, k):
@@ -119,11 +125,11 @@ def slide(cells, k):
     if code.count("\n") >= LINES or long > WIDTH:
         raise SiteError(f"code of {code.count(chr(10)) + 1} lines, the longest {long} characters, does not "
                         f"fit on a slide; at most {LINES} lines of {WIDTH} characters")
-    text = f"```python\n{code}\n```"
-    if output and f"{code}\n{output}".count("\n") <= LINES and max(map(len, output.split("\n"))) <= WIDTH:
-        text += f"\n\n```\n{output}\n```"
     lead, above = introduction(cells, k)
-    return "code", above + text, {"heading": lead} if lead else {}
+    text = f"{above}```python\n{code}\n```"
+    if output and f"{above}{code}\n{output}".count("\n") <= LINES and max(map(len, output.split("\n"))) <= WIDTH:
+        text += f"\n\n```\n{output}\n```"
+    return "code", text, {"heading": lead} if lead else {}
 
 
 def exercises(cells):

@@ -100,7 +100,7 @@ def test_heading_is_the_cells_own_or_the_nearest_above():
 def test_code_is_shown_without_directives_and_docstrings():
     source = ('#| exports\nclass Wave:\n    """A wave.\n\n    Long.\n    """\n\n    size = 1\n\n'
               '    def at(self, x):\n        """Here."""\n        return x')
-    made = deck(text("## Why"), code("import wave"), code(source, "slide"))[1]
+    made = deck(code("x"), code(source, "slide"))[1]
     assert made.kind == "code"
     assert made.text == "```python\nclass Wave:\n    size = 1\n\n    def at(self, x):\n        return x\n```"
 
@@ -116,7 +116,7 @@ def test_code_has_the_sentence_above_it():
     made = deck(above, code("x = 1", "slide"))[1]
     assert made.heading == "A factor 2" and made.text.startswith("It is missing. More words.")
     assert slides.words(made.text.partition("```")[0]) <= slides.ABOVE
-    made = deck(text("## Slow\n\nIn a loop:"), code("x = 1", "slide"))[1]
+    made = deck(text("## Slow\n\nIn a loop:"), code("import os\nfrom os import path"), code("x = 1", "slide"))[1]
     assert (made.heading, made.text.split("\n")[0]) == ("Slow", "In a loop:")
 
 
