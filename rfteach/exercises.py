@@ -253,7 +253,7 @@ class _Case:
         shown = ", ".join(f"{name} = {_show(value)}" for name, value in self.inputs.items())
         return f"for{of} {shown}" + (", in float32" if self.single else "")
 
-# %% ../nbs/13_exercises.ipynb #a593c78c
+# %% ../nbs/13_exercises.ipynb #a77e7eef
 class Exercise:
     """An exercise: specification, inputs, properties, and answers known to be wrong or right.
 
@@ -441,8 +441,15 @@ class Exercise:
         values, message = self._values(self._call(answer, case))
         if message:
             return "returns", message, True
-        result = self._normal(values)
         expected, _ = self._values(self._specification(*case.in_double()))
+        return (
+            self._fault_of_form(values, expected, case)
+            or self._fault_of_repetition(answer, values, case)
+            or self._fault_of_property(answer, values, case)
+            or self._fault_of_value(values, expected, case)
+        )
+
+    def _fault_of_form(self, values, expected, case):
         for name, got, want in zip(self.returns, values, expected):
             if got.dtype.kind not in {"b": "biuf", "c": "biufc"}.get(want.dtype.kind, "iuf"):
                 return "returns", f"{name} is {got.dtype}, real numbers are expected", True
@@ -453,23 +460,30 @@ class Exercise:
             if bad := np.argwhere(~np.isfinite(got) & np.isfinite(want)).tolist():
                 where = _index(bad[0])
                 return "finite", _equation(name, where, got[tuple(bad[0])]), True
-        if case.size == self.sizes[1]:
-            again, _ = self._values(self._call(answer, case))
+
+    def _fault_of_repetition(self, answer, values, case):
+        if case.size == self.sizes[:2][-1]:
+            again, message = self._values(self._call(answer, case))
+            if message or [a.shape for a in again] != [v.shape for v in values]:
+                return "same result twice", "A second call returns something of another form.", True
             for name, got, once_more in zip(self.returns, values, again):
                 if worst := _worst(got, once_more, 1e-12):
                     index, found, later = worst
                     message = f"{_equation(name, index, found)}, and {later} in a second call"
                     return "same result twice", message, True
-        given = SimpleNamespace(**case.inputs)
+
+    def _fault_of_property(self, answer, values, case):
+        given, call = SimpleNamespace(**case.inputs), lambda *inputs: self._call_with(answer, inputs)
         for name, holds, once in [] if case.single else self._properties:
             if not once or case.once:
-                guarded = lambda *inputs: self._call_with(answer, inputs)
                 try:
-                    message = holds(result, given, guarded)
+                    message = holds(self._normal(values), given, call)
                 except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                     message = f"It cannot be tried on what the answer returns: {error}"
                 if message:
                     return name, message, not once
+
+    def _fault_of_value(self, values, expected, case):
         rtol = self.rtol_single if case.single else self.rtol
         for name, got, want in zip(self.returns, values, expected) if self.compare else []:
             if worst := _worst(got, want, rtol):
