@@ -241,8 +241,9 @@ and outputs. `student.zip` is what students get.
 
 ## Grading with nbgrader
 The notebooks are sources for [nbgrader](https://nbgrader.readthedocs.io): the checks have the points of
-their titles, model answers of proofs are graded by hand. A chapter is an assignment:
+their titles, model answers of proofs are graded by hand. A chapter is an assignment. In the project:
 
+    . .venv/bin/activate
     mkdir -p course/source/week01
     cp instructor/01_kernels.ipynb course/source/week01/
     cd course

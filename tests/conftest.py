@@ -12,7 +12,7 @@ FIRST = ["test_notebooks", "test_arrays", "test_datasets", "test_plots", "test_k
          "test_features", "test_ridge", "test_bandwidth", "test_rbf",
          "test_orderq", "test_pursuit", "test_eigenpro", "test_pca", "test_surrogate", "test_adaptive",
          "test_attention", "test_reproductions", "test_robustness", "test_exercises"]
-LAST = ["test_benchmarks", "test_package", "test_site", "test_slides"]
+LAST = ["test_benchmarks", "test_package", "test_classroom", "test_site", "test_slides"]
 SECONDS = defaultdict(float)  # by stage
 NOTES = {}  # remarks on a stage, for the same table
 

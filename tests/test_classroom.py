@@ -1,11 +1,13 @@
 """The course material: what students get, what instructors get, and that nbgrader grades with it."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -183,8 +185,8 @@ class Classroom:
 
     def __init__(self, folder, source):
         self.folder, self.name = folder, source.name
-        self.env = {**notebooks.kernel_environment(), "JUPYTER_CONFIG_DIR": str(folder / "config"),
-                    "JUPYTER_DATA_DIR": str(folder / "data"),
+        self.env = {**notebooks.kernel_environment(), "PATH": os.environ["PATH"],
+                    "JUPYTER_CONFIG_DIR": str(folder / "config"), "JUPYTER_DATA_DIR": str(folder / "data"),
                     "PYTHONWARNINGS": "ignore:Object of type <Submitted"}  # SQLAlchemy 2 on nbgrader 0.9.6
         (folder / "source/work").mkdir(parents=True)
         shutil.copy(source, folder / "source/work")
@@ -210,7 +212,8 @@ class Classroom:
         return {name.removesuffix("-check"): score for name, score in found.items() if name.endswith("-check")}
 
 
-def test_nbgrader_grades(course, student, instructor, tmp_path, record_property):
+def test_nbgrader_grades(course, student, instructor, tmp_path, record_property, monkeypatch):
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # nbgrader calls alembic
     classroom = Classroom(tmp_path, course / "instructor" / GRADED)
     released = read(tmp_path / "release/work" / GRADED)
     assert released == student[GRADED], "students get what nbgrader releases"
