@@ -189,10 +189,12 @@ def _largest_waves(U, q, n):
 
 
 def _largest(weights, n):
-    """Places of the n largest, or of all, the largest first."""
+    """Places of the n largest, or of all, the largest first; of equal ones the first, as signs make many."""
     top = np.arange(len(weights))
     if len(weights) > n:
-        top = np.argpartition(weights, len(weights) - n)[-n:]
+        least = np.partition(weights, len(weights) - n)[len(weights) - n]
+        above = np.flatnonzero(weights > least)
+        top = np.r_[above, np.flatnonzero(weights == least)[: n - len(above)]]
     return top[np.argsort(-weights[top], kind="stable")]
 
 

@@ -88,7 +88,10 @@ def _equation(name, index, value):
 
 
 def _worst(left, right, rtol):
-    """Return the index where two arrays differ most and their entries there, as text, or None."""
+    """Return the index where two arrays differ most and their entries there, as text, or None.
+
+    Of entries that differ equally up to rounding it is the first, on every machine.
+    """
     left, right = np.broadcast_arrays(left, right)
     sizes = np.abs(np.stack([left, right]).astype(complex))
     zero = not sizes.any(axis=tuple(range(1, sizes.ndim))).all()  # one of them is
@@ -98,7 +101,7 @@ def _worst(left, right, rtol):
         gap = np.where(same, 0, np.abs(left.astype(complex) - right))
     gap = np.where(np.isnan(gap), np.inf, gap)
     if gap.max(initial=0) > rtol * scale:
-        where = np.unravel_index(gap.argmax(), gap.shape)
+        where = np.unravel_index((gap >= (1 - 1e-6) * gap.max()).argmax(), gap.shape)
         pair = left[where], right[where]
         digits = 6 if len({_number(value) for value in pair}) == 2 else 15
         return _index(where), *(_number(value, digits) for value in pair)

@@ -697,7 +697,8 @@ def _watched(answer, seed=1, trials=200):
         problems.append((A, y))
         if A.shape != (6, 4) or y.shape != (6,):
             return [0, 1]
-        right = np.argsort(-abs(np.linalg.lstsq(A, y, rcond=None)[0]))
+        sizes = abs(np.linalg.lstsq(A, y, rcond=None)[0]).round(6)  # ties stay ties on every machine
+        right = np.argsort(-sizes, kind="stable")
         return [int(j) for j in (right[[1, 0]] if len(problems) % 3 == 1 else right[[0, 2]])]
 
     share = answer(watch, 6, 4, 2, trials, seed)
