@@ -7,24 +7,19 @@ READY := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PYTHONDONTWRITEBYTECODE =# without its byte code the environment starts seconds later
 
-# torch and NumPy have a pool of threads each. Where small products of both alternate, threads of one
-# that wait actively slow the other down, fourfold on two cores. So NumPy gets one, but for timings.
+# Threads that spin while they wait stall each other as soon as anything else computes: a chapter of half a
+# minute then takes two. So they sleep, but for timings. And NumPy gets one thread beside torch's.
+course test lab site slides sync processors: export OMP_WAIT_POLICY ?= PASSIVE
 course test lab site slides sync: export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help course test lab site slides student bench sync clean run
+.PHONY: help course test lab site slides student bench sync processors clean
 
 help:  ## list what make can do
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-11s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-course: run  ## install, execute every chapter with its checks, compare published numbers, build the site
-	@echo "Published numbers beside ours, the fast tier"
-	@$(VENV)/bin/rfteach reproduce --out _build/reproductions || [ $$? -eq 1 ]  # 1: a value is worse; it says which
-	@$(PY) site/build.py
-	@echo
-	@echo "The course is ready. Open this page in a browser:"
-	@echo "    file://$(CURDIR)/_build/site/index.html"
-	@echo "or work in the notebooks: make lab"
+course: $(READY)  ## install, build the pages, execute every chapter with its checks, compare published numbers
+	@$(PY) site/course.py
 
 # The notebooks first, in a run of their own: it starts at once, and when the package is not what
 # they export, the other tests have nothing to say.
@@ -35,10 +30,10 @@ test: $(READY)  ## run the whole test suite
 lab: $(READY)  ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab --notebook-dir=nbs $$([ "$$(id -u)" -ne 0 ] || echo --allow-root)
 
-site: run  ## build the pages from the executed notebooks
+site: $(READY)  ## build the pages from the outputs that are stored in the notebooks
 	@$(PY) site/build.py
 
-slides: run  ## make a deck of slides for each chapter, in _build/slides
+slides: $(READY)  ## make a deck of slides for each chapter, in _build/slides
 	@$(PY) site/slides.py
 
 student: $(READY)  ## the course in folders and archives: for students without solutions, for instructors with
@@ -50,12 +45,12 @@ bench: $(READY)  ## time the library against its peers and the machine's limit (
 sync: $(READY)  ## after changing a notebook: export, execute, store outputs, write README.md
 	@$(PY) site/notebooks.py export store readme
 
+processors: $(READY)  ## execute every chapter as older processors do, and compare (an hour)
+	@$(PY) site/notebooks.py processors
+
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) _build _docs _proc dist build *.egg-info .pytest_cache .hypothesis \
 	  student instructor student.zip instructor.zip
-
-run: $(READY)
-	@$(PY) site/notebooks.py run
 
 $(READY): settings.ini setup.py constraints.txt
 	@command -v $(PYTHON) >/dev/null || { \

@@ -1,8 +1,8 @@
-"""Build the offline site: ``python site/build.py [executed notebooks] [output folder]``.
+"""Build the offline site: ``python site/build.py [notebooks] [output folder]``.
 
-``_quarto.yml`` names the chapters and their order, ``settings.ini`` the project. Each executed
-notebook is translated into one that MyST-NB reads, and Sphinx makes the pages (see ``conf.py``).
-Whatever the translation does not know is an error, and so is every warning of Sphinx.
+``_quarto.yml`` names the chapters and their order, ``settings.ini`` the project. Each notebook, with
+the outputs that are stored in it, is translated into one that MyST-NB reads, and Sphinx makes the
+pages (see ``conf.py``). Whatever the translation does not know is an error, and so is every warning of Sphinx.
 """
 
 import ast
@@ -141,7 +141,7 @@ def links(name, module, ini):
 
 
 def translate(nb, name, root=ROOT):
-    """Translate the executed notebook `nb`, whose file is `name`, for MyST-NB."""
+    """Translate the notebook `nb`, whose file is `name`, for MyST-NB."""
     ini, module, public, cells, lines = settings(root), None, [], [], []
     for number, cell in enumerate(nb.cells):
         try:
@@ -185,17 +185,17 @@ def sidebar(sections):
 
 
 def build(notebooks=None, out=None, root=ROOT):
-    """Build the site from the executed `notebooks` into the folder `out`; return its first page."""
+    """Build the site from the `notebooks` with their outputs into the folder `out`; return its first page."""
     from sphinx.cmd.build import build_main
 
-    notebooks, out = notebooks or root / "_build/nbs", out or root / "_build/site"
+    notebooks, out = notebooks or root / "nbs", out or root / "_build/site"
     sections, pages = contents(root), root / "_build/site-src"
     listed = [name for _, names in sections for name in names]
     there = {path.name for path in notebooks.glob("*.ipynb")}
     if lost := sorted(set(listed) ^ there):
         raise SiteError("\n".join(
             f"{name}: not in _quarto.yml" if name in there else
-            f"{name}: in _quarto.yml, but not among the executed notebooks in {notebooks}"
+            f"{name}: in _quarto.yml, but not among the notebooks in {notebooks}"
             for name in lost))
     for folder in (pages, out):
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,11 @@
-"""What is done with notebooks: ``python site/notebooks.py export|run|store|readme ...``.
+"""What is done with notebooks: ``python site/notebooks.py export|store|readme|processors ...``.
 
-export  write the modules of the package from the notebooks (orphaned modules are removed)
-run     execute every chapter into _build/nbs; what has not changed is not executed again
-store   run, then put into nbs/ the outputs that no longer agree with the stored ones
-readme  write README.md from nbs/index.ipynb
+export      write the modules of the package from the notebooks (orphaned modules are removed)
+store       execute every chapter into _build/nbs (what has not changed is not executed again), then
+            put into nbs/ the outputs that no longer agree with the stored ones
+readme      write README.md from nbs/index.ipynb
+processors  execute every chapter as older processors do, with one thread and with two, and compare
+            the outputs with the stored ones
 """
 
 import functools
@@ -18,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import jobs
 import nbformat
 from build import SiteError, contents, settings
 from compare import cell_difference
@@ -25,7 +28,22 @@ from readme import readme
 
 ROOT = Path(__file__).absolute().parent.parent
 NBS, BUILT = ROOT / "nbs", ROOT / "_build/nbs"
-CELL_TIMEOUT = 300  # seconds; a cell that takes longer is taken to hang
+CELL_TIMEOUT = 600  # seconds; a cell that takes longer is taken to hang
+SECONDS = ROOT / "site/seconds.json"  # how long each chapter takes, for the time that is left
+
+# What makes the libraries behave as on an older processor; they read it when they are loaded. MKL does
+# the products and factorisations of PyTorch, OpenBLAS those of NumPy and SciPy.
+PROCESSORS = {
+    "SSE, one thread": {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem",
+                        "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE", "NPY": "X86_V3 X86_V4 AVX512_ICL"},
+    "SSE, two threads": {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem",
+                         "ONEDNN_MAX_CPU_ISA": "SSE41", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
+    "AVX2, one thread": {"ATEN_CPU_CAPABILITY": "avx2", "OPENBLAS_CORETYPE": "Haswell",
+                         "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2", "NPY": "X86_V4 AVX512_ICL"},
+    "Zen, two threads": {"ATEN_CPU_CAPABILITY": "avx2", "OPENBLAS_CORETYPE": "Zen",
+                         "ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
+    "as it is, two threads": {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
+}
 
 
 class NotebookError(Exception):
@@ -87,7 +105,7 @@ def export():
 
 def content_key(nb):
     """Return a hash of what the outputs of the notebook `nb` depend on."""
-    parts = [sys.version, os.environ.get("RFTEACH_DATA", "")]
+    parts = [sys.version, *(os.environ.get(name, "") for names in PROCESSORS.values() for name in names)]
     parts += [f"{cell.cell_type}\n{cell.source}" for cell in nb.cells]
     text = "\n".join(parts)
     package = [file for file in sorted((ROOT / settings(ROOT)["lib_path"]).rglob("*.py"))
@@ -106,26 +124,33 @@ def content_key(nb):
 
 @functools.cache
 def kernel_environment():
-    """Return the environment of the kernels: this package, and no personal settings.
+    """Return the environment of the kernels: this package, one thread, and no personal settings.
 
     Matplotlib builds its font cache here and not in a chapter, where it would print a message.
     """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths),
+    env = {**jobs.ONE_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(paths),
            "MPLCONFIGDIR": str(ROOT / "_build/matplotlib"),
            "IPYTHONDIR": str(ROOT / "_build/ipython")}
-    for name in ("MPLBACKEND", "SCIPY_ARRAY_API"):  # set by tests, not where a reader works
+    for name in ("MPLBACKEND", "SCIPY_ARRAY_API", "RFTEACH_DATA"):  # a page is the same with the data and without
         env.pop(name, None)
     subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], env=env, check=True,
                    capture_output=True)
     return env
 
 
-def execute(notebook):
-    """Execute a notebook into ``_build/nbs``, unless that has been done and nothing has changed.
+def execute(notebook, folder=BUILT, env=None):
+    """Execute a notebook into a folder, unless that has been done and nothing has changed.
 
     The hidden cell that exports is not run: it would write into the package. It is known by its
     text and skipped by a tag that only the copy has.
+
+    Parameters
+    ----------
+    notebook : Path
+    folder : Path
+    env : dict of str to str, optional
+        What to add to `kernel_environment`.
 
     Returns
     -------
@@ -141,7 +166,7 @@ def execute(notebook):
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     nb = nbformat.read(notebook, as_version=4)
-    key, target = content_key(nb), BUILT / notebook.name
+    key, target = content_key(nb), folder / notebook.name
     if target.exists() and record(target).get("key") == key:
         return target
     for cell in nb.cells:
@@ -153,12 +178,12 @@ def execute(notebook):
                             resources={"metadata": {"path": str(NBS)}})
     start = time.perf_counter()
     try:
-        client.execute(env=kernel_environment())
+        client.execute(env={**kernel_environment(), **(env or {})})
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
         raise NotebookError(f"{notebook.relative_to(ROOT)}: a cell failed.\n\n{text}") from None
     nb.metadata["rfteach"] = {"key": key, "seconds": round(time.perf_counter() - start, 1)}
-    BUILT.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, target.with_suffix(".part"))
     target.with_suffix(".part").replace(target)
     return target
@@ -169,19 +194,20 @@ def record(executed):
     return json.loads(executed.read_text(encoding="utf-8"))["metadata"].get("rfteach", {})
 
 
-def execute_all():
-    """Execute every chapter, with a line of progress for each; return the executed notebooks."""
-    listed, executed = chapters(), []
+def as_jobs(step):
+    """Return for each chapter the job of taking `step`, and the seconds that it is expected to take."""
     for file in BUILT.glob("*.ipynb"):
-        if NBS / file.name not in listed:
+        if NBS / file.name not in chapters():
             file.unlink()
-    for number, notebook in enumerate(listed, 1):
-        print(f"[{number}/{len(listed)}] {notebook.name:24}", end="", flush=True)
-        start = time.time()
-        executed.append(execute(notebook))
-        note = " (unchanged, not run again)" if executed[-1].stat().st_mtime < start else ""
-        print(f"{record(executed[-1])['seconds']:6.1f} s{note}")
-    return executed
+    kernel_environment()
+    return {path.name: functools.partial(step, path) for path in chapters()}, json.loads(SECONDS.read_text())
+
+
+def progress_line(name, result):
+    """Return the line about a chapter that has been executed."""
+    if isinstance(result, Exception):
+        return f"{name}: stopped"
+    return f"{name:32}{record(BUILT / name)['seconds']:6.1f} s"
 
 
 def code_cells(notebook):
@@ -189,16 +215,27 @@ def code_cells(notebook):
     return [c for c in nbformat.read(notebook, as_version=4).cells if c.cell_type == "code"]
 
 
-def stale(notebook):
+def stale(notebook, folder=BUILT, env=None):
     """Execute a notebook; return ``[(cell source, what differs), ...]`` for its stored outputs."""
-    pairs = zip(code_cells(notebook), code_cells(execute(notebook)), strict=True)
+    pairs = zip(code_cells(notebook), code_cells(execute(notebook, folder, env)), strict=True)
     return [(old.source, found) for old, new in pairs if (found := cell_difference(old, new))]
+
+
+def described(found):
+    """Return the lines that say what `stale` has found."""
+    return [line for source, what in found
+            for line in [*what.splitlines(), "in the cell:", *("    " + s for s in source.splitlines()), ""]]
 
 
 def store():
     """Execute every chapter and store the outputs that do not agree with the stored ones."""
-    for executed in execute_all():
-        notebook = NBS / executed.name
+    results = jobs.run(*as_jobs(execute), said=progress_line)
+    for error in results.values():
+        if isinstance(error, Exception):
+            raise error
+    seconds = json.loads(SECONDS.read_text())
+    for notebook in chapters():
+        executed = results[notebook.name]
         nb, renewed = nbformat.read(notebook, as_version=4), 0
         old = [cell for cell in nb.cells if cell.cell_type == "code"]
         for cell, fresh in zip(old, code_cells(executed), strict=True):
@@ -210,9 +247,36 @@ def store():
         if renewed:
             nbformat.write(nb, notebook)
             print(f"stored the outputs of {renewed} cells in nbs/{notebook.name}")
+        took = max(record(executed)["seconds"], 1.0)
+        if not 0.5 < took / seconds.get(notebook.name, 1e-9) < 2:  # machines differ
+            seconds[notebook.name] = round(took)
+    kept = {notebook.name: seconds[notebook.name] for notebook in chapters()}
+    SECONDS.write_text(json.dumps(kept, indent=1) + "\n")
     for name, content in derive("nbdev_clean").items():
         if name.endswith(".ipynb") and (ROOT / name).read_bytes() != content:
             (ROOT / name).write_bytes(content)
+
+
+def processors():
+    """Execute every chapter in each of `PROCESSORS` and say which outputs are not the stored ones."""
+    faults = 0
+    for name, env in PROCESSORS.items():
+        env = dict(env)
+        if features := env.pop("NPY", "").split():  # NumPy complains of those that are not there
+            from numpy._core._multiarray_umath import __cpu_features__
+
+            env["NPY_DISABLE_CPU_FEATURES"] = " ".join(f for f in features if __cpu_features__.get(f))
+        print(f"== {name}: {' '.join(f'{key}={value!r}' for key, value in env.items())}", flush=True)
+        folder = ROOT / "_build/processors" / re.sub(r"\W+", "-", name)
+        step = functools.partial(stale, folder=folder, env=env)
+        for chapter, found in jobs.run(*as_jobs(step), said=lambda *_: None).items():
+            if found:
+                faults += 1
+                print(f"{chapter}:", *(str(found).splitlines() if isinstance(found, Exception) else
+                                       described(found)), sep="\n  ", flush=True)
+    if faults:
+        raise NotebookError(f"{faults} chapters came out otherwise")
+    print("every chapter gives its stored outputs")
 
 
 def write_readme():
@@ -224,7 +288,7 @@ def write_readme():
 
 
 if __name__ == "__main__":
-    STEPS = {"export": export, "run": execute_all, "store": store, "readme": write_readme}
+    STEPS = {"export": export, "store": store, "readme": write_readme, "processors": processors}
     if len(sys.argv) < 2 or not set(sys.argv[1:]) <= set(STEPS):
         sys.exit(__doc__)
     try:

@@ -1,4 +1,4 @@
-"""Build the slides: ``python site/slides.py [executed notebooks] [output folder]``.
+"""Build the slides: ``python site/slides.py [notebooks] [output folder]``.
 
 A notebook with cells tagged ``slide`` becomes a deck for reveal.js: a title, a slide for each of
 these cells, and the exercises with the next chapter. Such a cell is short, or it is an error.
@@ -192,10 +192,10 @@ def write_static(folder):
 
 
 def build(notebooks=None, out=None, root=ROOT):
-    """Build a deck from each of the executed `notebooks` with tagged cells; return the page that lists them."""
+    """Build a deck from each of the `notebooks` with tagged cells; return the page that lists them."""
     from nbconvert import SlidesExporter
 
-    notebooks, out = notebooks or root / "_build/nbs", out or root / "_build/slides"
+    notebooks, out = notebooks or root / "nbs", out or root / "_build/slides"
     chapters = {Path(name).stem: nbformat.read(notebooks / name, as_version=4)
                 for _, names in contents(root) for name in names if (notebooks / name).exists()}
     chapters = {name: nb for name, nb in chapters.items() if any(map(tagged, nb.cells))}

@@ -13,6 +13,7 @@ FIRST = ["test_notebooks", "test_arrays", "test_datasets", "test_plots", "test_k
          "test_orderq", "test_pursuit", "test_eigenpro", "test_pca", "test_surrogate", "test_adaptive",
          "test_attention", "test_reproductions", "test_robustness", "test_exercises"]
 LAST = ["test_benchmarks", "test_package", "test_classroom", "test_site", "test_slides"]
+GROUPS = {"test_site": "browser", "test_slides": "browser", "test_package": "package", "test_classroom": "classroom"}
 SECONDS = defaultdict(float)  # by stage
 NOTES = {}  # remarks on a stage, for the same table
 
@@ -35,7 +36,11 @@ def stage(nodeid):
 
 
 def pytest_collection_modifyitems(items):
+    """Sort the tests; those that share something expensive go to one worker, as one group."""
     items.sort(key=lambda item: rank(item.path.stem))
+    for item in items:
+        if group := GROUPS.get(item.path.stem):
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_generate_tests(metafunc):

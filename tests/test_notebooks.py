@@ -16,7 +16,6 @@ from readme import readme, relink
 
 SYNC = "To mend: make sync"
 ROOT = notebooks.ROOT
-STOPPED = set()  # chapters that do not run to their end
 
 
 def differing(made, found):
@@ -34,7 +33,7 @@ def fail(title, lines, remedy=SYNC):
     pytest.fail("\n".join([title, *(f"  {line}" for line in lines), remedy]), pytrace=False)
 
 
-# The checks stand in the order in which they must run: execution would hide what they look for.
+# The checks stand in the order in which they must run.
 def test_notebooks_are_clean():
     cleaned = {k: v for k, v in notebooks.derive("nbdev_clean").items() if k.endswith(".ipynb")}
     if found := differing(cleaned, files("nbs/*.ipynb")):
@@ -65,27 +64,19 @@ def test_readme_is_in_sync():
 
 
 @pytest.mark.parametrize("notebook", notebooks.chapters(), ids=lambda path: path.name)
-def test_chapter_executes(notebook, record_property):
-    STOPPED.add(notebook)
+def test_chapter(notebook, record_property):
+    """It runs to its end, and its stored outputs are those that come out."""
     try:
-        seconds, reason = notebooks.record(notebooks.execute(notebook))["seconds"], None
+        found, reason = notebooks.stale(notebook), None
     except notebooks.NotebookError as error:
         reason = str(error).splitlines()
     if reason:
         fail("Execution stopped.", reason,
              "To mend: correct the cell in the notebook (make lab), then: make sync")
-    STOPPED.remove(notebook)
+    if found:
+        fail(f"{notebook.name}: stored outputs are not those that execution gives.", notebooks.described(found))
+    seconds = notebooks.record(notebooks.BUILT / notebook.name)["seconds"]
     record_property("note", f"{seconds:5.1f} s  {notebook.name}")
-
-
-@pytest.mark.parametrize("notebook", notebooks.chapters(), ids=lambda path: path.name)
-def test_stored_outputs_are_fresh(notebook):
-    if notebook in STOPPED:
-        pytest.skip("it does not execute")
-    if found := notebooks.stale(notebook):
-        lines = [line for source, what in found for line in
-                 [*what.splitlines(), "in the cell:", *("    " + s for s in source.splitlines()), ""]]
-        fail(f"{notebook.name}: stored outputs are not those that execution gives.", lines)
 
 
 # The comparison itself.
