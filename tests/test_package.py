@@ -102,6 +102,7 @@ def test_example_of_the_readme(python, tmp_path):
 # --- files of the repository ----------------------------------------------------------------
 
 RELEASE = runpy.run_path(str(ROOT / ".ci/release.py"))
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
 def test_version_is_the_same_everywhere(tmp_path):
@@ -139,3 +140,28 @@ def test_forms_and_container():
     container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
     ready = container["postCreateCommand"].removeprefix("make ")
     assert f"READY := {ready.replace('.venv', '$(VENV)')}" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_workflow(file):
+    """Actions have a version, none that is too old to run, and no job goes on for hours."""
+    oldest = {"actions/checkout": 5, "actions/setup-python": 6, "actions/upload-artifact": 6,
+              "actions/download-artifact": 7, "actions/upload-pages-artifact": 5, "actions/deploy-pages": 5}
+    for name, job in yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"].items():
+        if "uses" in job:
+            assert (ROOT / job["uses"]) in WORKFLOWS, job["uses"]
+            continue
+        assert job["timeout-minutes"] <= 60, name
+        for action in filter(None, (step.get("uses") for step in job["steps"])):
+            action, _, version = action.partition("@")
+            number = re.fullmatch(r"(?:release/)?v(\d+)", version)
+            assert number and int(number[1]) >= oldest.get(action, 1), f"{name}: {action}@{version}"
+
+
+@pytest.mark.parametrize("file, job, waits_for", [("publish", "publish", {"test"}), ("release", "pypi", {"test", "smoke"}),
+                                                  ("release", "github", {"pypi"})])
+def test_nothing_is_published_before_the_tests(file, job, waits_for):
+    jobs = yaml.safe_load((ROOT / f".github/workflows/{file}.yml").read_text(encoding="utf-8"))["jobs"]
+    needs = jobs[job]["needs"]
+    assert set([needs] if isinstance(needs, str) else needs) == waits_for
+    assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
