@@ -38,7 +38,7 @@ setup(
         "Intended Audience :: Education",
         "Intended Audience :: Science/Research",
         "Natural Language :: English",
-        *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)),
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13, 14)),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )
