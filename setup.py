@@ -1,4 +1,5 @@
 """Package metadata: everything is read from settings.ini."""
+import re
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -8,19 +9,24 @@ config = ConfigParser()
 config.read(Path(__file__).parent / "settings.ini", encoding="utf-8")
 cfg = config["DEFAULT"]
 course, test = cfg["course_requirements"].split(), cfg["test_requirements"].split()
+readme = (Path(__file__).parent / "README.md").read_text(encoding="utf-8")
+for start, kind in ((r"!\[[^]]*\]\(", "raw"), (r"\]\(", "blob")):  # its files are not on the package index
+    readme = re.sub(rf"({start})(?![a-z]+:|#)", rf"\1{cfg['git_url']}/{kind}/{cfg['branch']}/", readme)
 
 setup(
     name=cfg["lib_name"],
     version=cfg["version"],
     description=cfg["description"],
-    long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
+    long_description=readme,
     long_description_content_type="text/markdown",
     author=cfg["author"],
     author_email=cfg["author_email"],
     url=cfg["git_url"],
-    project_urls={"Course": cfg["doc_host"] + cfg["doc_baseurl"], "Source": cfg["git_url"]},
+    project_urls={"Course": cfg["doc_host"] + cfg["doc_baseurl"], "Source": cfg["git_url"],
+                  "Changelog": f"{cfg['git_url']}/blob/{cfg['branch']}/CHANGELOG.md",
+                  "Issues": cfg["git_url"] + "/issues"},
     keywords=cfg["keywords"].split(),
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
     license_files=["LICENSE"],
     entry_points={"console_scripts": cfg["console_scripts"].split()},
     packages=find_packages(include=[cfg["lib_path"], cfg["lib_path"] + ".*"]),
@@ -32,7 +38,7 @@ setup(
         "Intended Audience :: Education",
         "Intended Audience :: Science/Research",
         "Natural Language :: English",
-        *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)),
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13, 14)),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )

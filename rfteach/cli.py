@@ -10,6 +10,8 @@ import argparse
 import difflib
 import sys
 
+from . import __version__
+
 # %% ../nbs/12_cli.ipynb #a042c9ba
 _DESCRIPTION = "Random features and large-scale kernel learning: the command of the course."
 _REPRODUCE = """Measure the numbers that the sources print, and say which are reproduced.
@@ -32,7 +34,8 @@ examples:
 def parser():
     """Return the parser of the command line."""
     main = argparse.ArgumentParser(prog="rfteach", description=_DESCRIPTION)
-    commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    main.add_argument("--version", action="version", version=f"rfteach {__version__}")
+    commands = main.add_subparsers(dest="command", metavar="COMMAND")
     command = commands.add_parser(
         "reproduce", help="compare our numbers with the published ones", description=_REPRODUCE, epilog=_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -121,7 +124,11 @@ def main(argv=None):
     int
         The exit status.
     """
-    args = parser().parse_args(argv)
+    line = parser()
+    args = line.parse_args(argv)
+    if args.command is None:
+        line.print_help()
+        return 0
     try:
         return reproduce_command(args, args.fail)
     except KeyboardInterrupt:

@@ -1,14 +1,18 @@
-"""The source archive and the wheel: what is in them, and that the wheel works alone."""
+"""The source archive and the wheel: what is in them, and that the wheel works alone; files of the repository."""
 
 import ast
+import email
+import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
 import zipfile
 
 import pytest
+import yaml
 
 import notebooks
 
@@ -50,12 +54,23 @@ def test_contents(archives):
     package = {file.relative_to(ROOT).as_posix() for file in (ROOT / "rfteach").rglob("*.py")}
     with tarfile.open(archives[0]) as sdist:
         inside = {name.partition("/")[2] for name in sdist.getnames()}
-    needed = package | {"setup.py", "settings.ini", "README.md", "LICENSE"}
+    needed = package | {"setup.py", "settings.ini", "README.md", "LICENSE",
+                        "pyproject.toml", "CHANGELOG.md", "CITATION.cff"}
     assert needed <= inside, f"not in the source archive: {needed - inside}; see MANIFEST.in"
     with zipfile.ZipFile(archives[1]) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         assert any(name.endswith("/LICENSE") for name in wheel.namelist())
     assert names == package, "To mend: correct find_packages in setup.py"
+
+
+def test_metadata(archives):
+    with zipfile.ZipFile(archives[1]) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
+        metadata = email.message_from_bytes(wheel.read(name))
+    assert metadata["License-Expression"] == "Apache-2.0" and metadata["License-File"] == "LICENSE"
+    assert not [line for line in metadata.get_all("Classifier") if line.startswith("License ::")]
+    relative = re.findall(r"\]\((?!https:)[^)]*\)", metadata.get_payload())
+    assert relative == [], "the package index has no such files; see setup.py"
 
 
 def test_import_is_cheap(python, tmp_path):
@@ -82,3 +97,71 @@ def test_example_of_the_readme(python, tmp_path):
     assert examples, "README.md has no example in Python; To mend: write one in nbs/index.ipynb"
     (tmp_path / "example.py").write_text("\n".join(examples), encoding="utf-8")
     run(python, "-W", "error", "example.py", cwd=tmp_path)
+
+
+# --- files of the repository ----------------------------------------------------------------
+
+RELEASE = runpy.run_path(str(ROOT / ".ci/release.py"))
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+def test_version_is_the_same_everywhere(tmp_path):
+    assert RELEASE["notes"](ROOT)
+    for place in RELEASE["PLACES"]:
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_bytes((ROOT / place).read_bytes())
+    version = notebooks.settings(ROOT)["version"]
+    for place in RELEASE["PLACES"]:
+        text = (ROOT / place).read_text(encoding="utf-8")
+        (tmp_path / place).write_text(text.replace(version, "7.7.7"), encoding="utf-8")
+        with pytest.raises(SystemExit, match=f"7.7.7 in {place}"):
+            RELEASE["notes"](tmp_path)
+        (tmp_path / place).write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit, match="7.7.7 in the tag"):
+        RELEASE["notes"](tmp_path, "v7.7.7")
+    assert RELEASE["notes"](tmp_path, f"v{version}") == RELEASE["notes"](ROOT)
+
+
+def test_citation_agrees_with_the_readme():
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    bibtex = dict(re.findall(r"^  (\w+) += \{+(.*?)\}+,?$", readme, flags=re.M))
+    assert bibtex == {"title": cff["title"], "author": cff["authors"][0]["name"], "url": cff["url"],
+                      "version": cff["version"], "year": str(cff["date-released"].year)}
+    settings = notebooks.settings(ROOT)
+    assert (cff["authors"][0]["name"], cff["repository-code"]) == (settings["author"], settings["git_url"])
+    assert (cff["license"], settings["license"]) == ("Apache-2.0", "apache2")
+    assert f"[{cff['version']}] - {cff['date-released']}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_forms_and_container():
+    for form in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"):
+        assert isinstance(yaml.safe_load(form.read_text(encoding="utf-8")), dict), form.name
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    ready = container["postCreateCommand"].removeprefix("make ")
+    assert f"READY := {ready.replace('.venv', '$(VENV)')}" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_workflow(file):
+    """Actions have a version, none that is too old to run, and no job goes on for hours."""
+    oldest = {"actions/checkout": 5, "actions/setup-python": 6, "actions/upload-artifact": 6,
+              "actions/download-artifact": 7, "actions/upload-pages-artifact": 5, "actions/deploy-pages": 5}
+    for name, job in yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"].items():
+        if "uses" in job:
+            assert (ROOT / job["uses"]) in WORKFLOWS, job["uses"]
+            continue
+        assert job["timeout-minutes"] <= 60, name
+        for action in filter(None, (step.get("uses") for step in job["steps"])):
+            action, _, version = action.partition("@")
+            number = re.fullmatch(r"(?:release/)?v(\d+)", version)
+            assert number and int(number[1]) >= oldest.get(action, 1), f"{name}: {action}@{version}"
+
+
+@pytest.mark.parametrize("file, job, waits_for", [("publish", "publish", {"test"}), ("release", "pypi", {"test", "smoke"}),
+                                                  ("release", "github", {"pypi"})])
+def test_nothing_is_published_before_the_tests(file, job, waits_for):
+    jobs = yaml.safe_load((ROOT / f".github/workflows/{file}.yml").read_text(encoding="utf-8"))["jobs"]
+    needs = jobs[job]["needs"]
+    assert set([needs] if isinstance(needs, str) else needs) == waits_for
+    assert jobs["test"]["uses"] == "./.github/workflows/test.yml"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rfteach import published, reproductions
+from rfteach import __version__, published, reproductions
 from rfteach.cli import main
 from rfteach.published import ENTRIES, EXPERIMENTS, SOURCES, Entry, Experiment
 from rfteach.reproductions import (counts, findings, half_digit, html_report, judge, load_results, markdown_report,
@@ -425,6 +425,17 @@ def test_list_names_all(capsys):
     assert all(name in printed for name in [*topic_names(), *EXPERIMENTS])
     assert main(["reproduce", "--list", "rbf"]) == 0
     assert "fifty centres" in (printed := capsys.readouterr().out) and "friedman" not in printed
+
+
+def test_command_alone_shows_its_help(capsys):
+    assert main([]) == 0
+    assert "reproduce" in (printed := capsys.readouterr()).out and printed.err == ""
+
+
+def test_version_of_the_command(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0 and capsys.readouterr().out == f"rfteach {__version__}\n"
 
 
 def test_installed_command():
