@@ -52,7 +52,7 @@ clean:  ## remove the environment and everything built
 	rm -rf $(VENV) _build _docs _proc dist build *.egg-info .pytest_cache .hypothesis \
 	  student instructor student.zip instructor.zip
 
-$(READY): settings.ini setup.py constraints.txt
+$(READY): settings.ini setup.py pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "'$(PYTHON)' was not found. Install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
