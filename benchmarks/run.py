@@ -1,12 +1,18 @@
-"""Run benchmarks: ``python benchmarks/run.py [NAME ...] [--only TEXT] [--quick] [--out FOLDER]``."""
+"""Run benchmarks: ``python benchmarks/run.py [NAME ...] [--only TEXT] [--quick] [--out FOLDER]``.
+
+Each row is printed when it has been measured. What has been measured when the command is stopped is kept
+in ``_build/bench``, and the same command goes on from there.
+"""
 
 import argparse
 import importlib
 import json
+import sys
 from datetime import date
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from harness import compare, limits, machine
 from memory import extra_memory
@@ -20,7 +26,7 @@ def label(setting):
     return " ".join(value if isinstance(value, str) else f"{key}={value}" for key, value in setting.items())
 
 
-def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, memory=True):
+def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, memory=True, part=None):
     """Run one benchmark.
 
     Parameters
@@ -37,6 +43,9 @@ def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, me
         As in `harness.compare`; 1 and 0 when quick.
     memory : bool
         Measure memory, too; when quick, that of one case of the first setting.
+    part : Path or None
+        Where to keep the record after each setting, and to print its rows and the time that is left.
+        Settings that are there already, measured in the same way on the same machine, are not measured again.
 
     Returns
     -------
@@ -53,9 +62,16 @@ def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, me
     command = f"python benchmarks/run.py {name}" + " --quick" * quick
     record = {"name": name, "title": bench.TITLE, "command": command,
               "date": date.today().isoformat(), "machine": machine(), "limits": {}, "rows": []}
-    for setting in bench.settings(quick):
-        if only not in label(setting):
-            continue
+    how = [command, repeats, options, record["machine"]]
+    if part and part.exists():
+        before, kept = json.loads(part.read_text(encoding="utf-8"))
+        record = kept if before == how else record
+    settings = [setting for setting in bench.settings(quick) if only in label(setting)]
+    known = {row["setting"] for row in record["rows"]}
+    if part and settings:
+        print("\n".join(heading(record) + [line(row) for row in record["rows"]]), flush=True)
+    left = [setting for setting in settings if label(setting) not in known]
+    for setting in tqdm(left, desc=name, unit="setting", disable=None if part else True, dynamic_ncols=True):
         contest = bench.contest(**setting)
         dtype = setting.get("dtype", "float64")
         product = f"{'x'.join(map(str, contest.gemm))} {dtype}"
@@ -73,6 +89,11 @@ def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, me
                 "error": errors.get(case),
                 "extra_memory": extra_memory(module, case, setting) if case in measured else None,
                 "limit_is": contest.limit_is, "command": f'{command} --only "{label(setting)}"'})
+            if part:
+                tqdm.write(line(record["rows"][-1]))
+        if part:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps([how, record]), encoding="utf-8")
     return record
 
 
@@ -83,25 +104,31 @@ def extra(memory):
     return f"{memory['of_result']:.1%}" if memory["of_result"] < 1 else f"{memory['bytes'] / 2**20:.0f} MiB"
 
 
-def table(record):
-    """The rows of a record as a Markdown table, and below it what the columns are measured against."""
+def heading(record):
+    """Return the lines above the rows of a record, as Markdown."""
+    return [f"## {record['title']}", "",
+            "| setting | case | milliseconds | speed-up | of the limit | largest error | extra memory |",
+            "|---|---|--:|--:|--:|--:|--:|"]
+
+
+def line(row):
+    """Return a row as a line of the table."""
     def spread(value, digits):
         median, q1, q3 = (format(value[key], digits) for key in ("median", "q1", "q3"))
         return f"{median} ({q1}–{q3})"
 
-    lines = [f"## {record['title']}", "",
-             "| setting | case | milliseconds | speed-up | of the limit | largest error | extra memory |",
-             "|---|---|--:|--:|--:|--:|--:|"]
-    for row in record["rows"]:
-        seconds = {key: 1000 * value for key, value in row["seconds"].items()}
-        error = "" if row["error"] is None else f"{row['error']:.1e}"
-        memory = extra(row["extra_memory"])
-        lines.append("| " + " | ".join([
-            row["setting"], row["case"], spread(seconds, ".4g"), spread(row["speedup"], ".2f"),
-            spread(row["of_limit"], ".2f") if "of_limit" in row else "", error, memory]) + " |")
+    seconds = {key: 1000 * value for key, value in row["seconds"].items()}
+    error = "" if row["error"] is None else f"{row['error']:.1e}"
+    return "| " + " | ".join([
+        row["setting"], row["case"], spread(seconds, ".4g"), spread(row["speedup"], ".2f"),
+        spread(row["of_limit"], ".2f") if "of_limit" in row else "", error, extra(row["extra_memory"])]) + " |"
+
+
+def footing(record):
+    """Return the lines below the rows: what the columns are measured against."""
     peers = ", ".join(dict.fromkeys(row["baseline"] for row in record["rows"]))
-    lines += ["", f"Medians (quartiles) over rounds; speed-up over {peers} and part of the limit taken "
-              "within a round; extra memory as a part of the result.", ""]
+    lines = ["", f"Medians (quartiles) over rounds; speed-up over {peers} and part of the limit taken "
+             "within a round; extra memory as a part of the result.", ""]
     for limit in dict.fromkeys(row["limit_is"] for row in record["rows"] if row["limit_is"]):
         lines.append(f"- The limit: {limit}.")
     for product, rates in record["limits"].items():
@@ -112,7 +139,7 @@ def table(record):
     lines.append(f"- {about['cpu']}, {about['cores']} cores, {about['torch_threads']} threads, of which others "
                  f"kept {noise:.2f} busy; torch {about['torch']}, NumPy {about['numpy']}, "
                  f"scikit-learn {about['scikit-learn']}; {record['date']}; `{record['command']}`.")
-    return "\n".join(lines)
+    return lines
 
 
 def main(argv=None):
@@ -130,17 +157,23 @@ def main(argv=None):
     for name in args.names:
         if name not in NAMES:
             parser.error(f"unknown benchmark {name!r}; there are {', '.join(NAMES)}")
-    out = args.out or (HERE.parent / "_build" / "bench" if args.quick else HERE / "results")
+    built = HERE.parent / "_build/bench"
+    out = args.out or (built if args.quick else HERE / "results")
     for name in args.names or NAMES:
-        record = run(name, quick=args.quick, only=args.only, repeats=args.repeats, patience=args.patience,
-                     settle=args.settle)
+        part = built / f"{name}.part.json"
+        try:
+            record = run(name, quick=args.quick, only=args.only, repeats=args.repeats, patience=args.patience,
+                         settle=args.settle, part=part)
+        except KeyboardInterrupt:
+            sys.exit(f"\nstopped; what has been measured is in {part}, and the same command goes on from there")
         if not record["rows"]:
             print(f"{name}: no setting contains {args.only!r}")
             continue
-        print(table(record) + "\n", flush=True)
+        print("\n".join(footing(record)) + "\n", flush=True)
         if not args.only:  # a part must not replace the whole
             out.mkdir(parents=True, exist_ok=True)
             (out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        part.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -78,6 +80,34 @@ def test_rows_can_be_made_one_by_one(tmp_path, capsys):
     run.main([name, "--quick", "--only", "no such setting", "--out", str(tmp_path)])
     assert "no setting contains 'no such setting'" in capsys.readouterr().out and not list(tmp_path.iterdir())
     assert row["command"] == f'python benchmarks/run.py {name} --quick --only "{row["setting"]}"'
+
+
+def test_what_has_been_measured_is_kept_when_it_is_stopped(tmp_path, monkeypatch, capsys):
+    """Rows are printed as they come, and the same command measures only what is left."""
+    begun, stop = [], True
+
+    def contest(size):
+        begun.append(size)
+        if size == 2 and stop:
+            raise KeyboardInterrupt
+        return harness.Contest({"ours": lambda: size}, baseline="ours", memory=False)
+
+    toy = SimpleNamespace(TITLE="Toy", settings=lambda quick: [dict(size=1), dict(size=2)], contest=contest)
+    monkeypatch.setitem(sys.modules, "bench_toy", toy)
+    monkeypatch.setattr(run, "limits", lambda *_, **__: {})
+    monkeypatch.setattr(run, "NAMES", ["toy"])
+    monkeypatch.setattr(run, "HERE", tmp_path / "benchmarks")
+    command = ["toy", "--quick", "--repeats", "1", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit, match="the same command goes on from there"):
+        run.main(command)
+    assert "| size=1 | ours |" in capsys.readouterr().out and not (tmp_path / "toy.json").exists()
+    stop = False
+    run.main(command)
+    assert begun == [1, 2, 2]
+    assert [row["setting"] for row in json.loads((tmp_path / "toy.json").read_text())["rows"]] == ["size=1", "size=2"]
+    run.main(command)
+    run.main([*command, "--repeats", "2"])
+    assert begun == [1, 2, 2, 1, 2, 1, 2], "what is complete is measured anew"
 
 
 def test_unknown_names_are_refused(capsys):
