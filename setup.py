@@ -30,6 +30,7 @@ setup(
     license_files=["LICENSE"],
     entry_points={"console_scripts": cfg["console_scripts"].split()},
     packages=find_packages(include=[cfg["lib_path"], cfg["lib_path"] + ".*"]),
+    package_data={cfg["lib_path"]: ["py.typed", "*.pyi"]},
     python_requires=">=" + cfg["min_python"],
     install_requires=cfg["requirements"].split(),
     extras_require={"course": course, "test": test, "dev": course + test + cfg["dev_requirements"].split()},

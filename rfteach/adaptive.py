@@ -10,6 +10,7 @@ import itertools
 import math
 import numbers
 import warnings
+from typing import Self
 
 import numpy as np
 import torch
@@ -453,7 +454,7 @@ class AdaptiveFeatureRegressor(_Expansion):
             )
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None) -> Self:
         """Learn relevances, bandwidths and smoothness, choose the waves, and solve for coefficients.
 
         Parameters

@@ -16,6 +16,9 @@ from sklearn.utils import check_scalar
 from torch.nn import functional as F
 
 from rfteach.arrays import (
+    Array,
+    ArrayLike,
+    Seed,
     as_tensor,
     block_bytes,
     empty,
@@ -44,7 +47,14 @@ def _check_kind(kind, n_components=2, tilt=0.0):
     return float(tilt)
 
 
-def relative_variance(X, Y, n_components, kind="positive", *, tilt=0.0):
+def relative_variance(
+    X: ArrayLike,
+    Y: ArrayLike,
+    n_components: int,
+    kind: str = "positive",
+    *,
+    tilt: float = 0.0,
+) -> Array:
     """Variance of φ(x)·φ(y) divided by exp(2 x·y), equations (11.5) and (11.8).
 
     Parameters
@@ -91,7 +101,7 @@ def relative_variance(X, Y, n_components, kind="positive", *, tilt=0.0):
     return like.restore(variance / n_components)
 
 
-def optimal_tilt(square, head_dim):
+def optimal_tilt(square: float, head_dim: int) -> float:
     """The tilt A ≤ 0 that makes the variance of positive features least, equation (11.9).
 
     Parameters
@@ -129,14 +139,14 @@ def optimal_tilt(square, head_dim):
 
 # %% ../nbs/11_attention.ipynb #0951a2f6
 def attention_frequencies(
-    n_components,
-    head_dim,
+    n_components: int,
+    head_dim: int,
     *,
-    heads=None,
-    kind="positive",
-    sampling="orthogonal",
-    random_state=None,
-):
+    heads: int | None = None,
+    kind: str = "positive",
+    sampling: str = "orthogonal",
+    random_state: Seed = None,
+) -> np.ndarray:
     """Draw the standard normal frequencies of random feature attention.
 
     Parameters
@@ -367,21 +377,21 @@ def _fit(o, dtype):
 
 # %% ../nbs/11_attention.ipynb #2bc50e40
 def random_feature_attention(
-    q,
-    k,
-    v,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    n_components=256,
-    kind="positive",
-    causal=False,
-    scale=None,
-    key_mask=None,
-    gate=None,
-    frequencies=None,
-    sampling="orthogonal",
-    tilt=0.0,
-    random_state=None,
-):
+    n_components: int = 256,
+    kind: str = "positive",
+    causal: bool = False,
+    scale: float | None = None,
+    key_mask: ArrayLike | None = None,
+    gate: ArrayLike | None = None,
+    frequencies: ArrayLike | None = None,
+    sampling: str = "orthogonal",
+    tilt: float = 0.0,
+    random_state: Seed = None,
+) -> Array:
     """Softmax attention by random features, in linear time: equations (11.2) and (11.10).
 
     Called as `torch.nn.functional.scaled_dot_product_attention`.
@@ -692,7 +702,7 @@ class RandomFeatureAttention(torch.nn.Module):
         )
         return torch.from_numpy(W)
 
-    def redraw_frequencies(self):
+    def redraw_frequencies(self) -> None:
         """Replace the frequencies by new ones, from a seed that torch's generator gives."""
         seed = int(torch.randint(2**31, (), device="cpu"))
         self.frequencies = self._draw(seed).to(self.frequencies)
@@ -719,7 +729,7 @@ class RandomFeatureAttention(torch.nn.Module):
         attn_mask=None,
         average_attn_weights=True,
         is_causal=False,
-    ):
+    ) -> tuple[torch.Tensor, None]:
         """Attend, as `torch.nn.MultiheadAttention` does.
 
         Parameters

@@ -10,6 +10,7 @@ import math
 import numbers
 import warnings
 from dataclasses import dataclass, replace
+from typing import Literal, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,13 +22,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_scalar
 
 from rfteach.arrays import (
+    Array,
+    ArrayLike,
+    Device,
+    Seed,
+    Sparse,
     as_tensor,
     block_bytes,
     distinct_rows,
     random_generator,
     row_blocks,
 )
-from .kernels import as_kernel
+from .kernels import Kernel, as_kernel
 
 # %% ../nbs/04_bandwidth.ipynb #ad655fdb
 class _Points:
@@ -372,17 +378,30 @@ class MedianBandwidth:
     n_pairs: int
     method: str
 
-
+# %% ../nbs/04_bandwidth.ipynb #c83e60b7
+# for type checkers: the function follows below
+@overload
 def median_bandwidth(
-    X,
+    X: ArrayLike | Sparse, *, method: str = ..., n_pairs: int = ..., confidence: float = ...,
+    return_interval: Literal[False] = ..., random_state: Seed = ..., device: Device | None = ...,
+) -> float: ...
+@overload
+def median_bandwidth(
+    X: ArrayLike | Sparse, *, method: str = ..., n_pairs: int = ..., confidence: float = ...,
+    return_interval: Literal[True], random_state: Seed = ..., device: Device | None = ...,
+) -> MedianBandwidth: ...
+
+# %% ../nbs/04_bandwidth.ipynb #f1a6d29e
+def median_bandwidth(
+    X: ArrayLike | Sparse,
     *,
-    method="auto",
-    n_pairs=100_000,
-    confidence=0.95,
-    return_interval=False,
-    random_state=0,
-    device=None,
-):
+    method: str = "auto",
+    n_pairs: int = 100_000,
+    confidence: float = 0.95,
+    return_interval: bool = False,
+    random_state: Seed = 0,
+    device: Device | None = None,
+) -> float | MedianBandwidth:
     """The median heuristic: the median Euclidean distance over all pairs of rows, equation (4.2).
 
     Parameters
@@ -568,7 +587,7 @@ class LearnedBandwidth:
         False where ``max_iter`` was reached first.
     """
 
-    bandwidth: float | np.ndarray
+    bandwidth: float | Array
     lam: float
     loo_error: float
     history: np.ndarray
@@ -577,18 +596,18 @@ class LearnedBandwidth:
 
 
 def learn_bandwidth(
-    X,
-    y,
+    X: ArrayLike,
+    y: ArrayLike,
     *,
-    kernel="gaussian",
-    criterion="evidence",
-    per_input=True,
-    n_subsample=1000,
-    max_iter=100,
-    tol=1e-5,
-    random_state=0,
-    device=None,
-):
+    kernel: Kernel | str = "gaussian",
+    criterion: str = "evidence",
+    per_input: bool = True,
+    n_subsample: int = 1000,
+    max_iter: int = 100,
+    tol: float = 1e-5,
+    random_state: Seed = 0,
+    device: Device | None = None,
+) -> LearnedBandwidth:
     """The bandwidths with the greatest evidence (4.12), or the least leave-one-out error (4.11).
 
     Parameters

@@ -9,6 +9,8 @@ __all__ = ['parser', 'listing', 'reproduce_command', 'main']
 import argparse
 import difflib
 import sys
+from collections.abc import Callable, Collection
+from typing import NoReturn
 
 from . import __version__
 
@@ -31,7 +33,7 @@ examples:
   rfteach reproduce --list                 topics, experiments, and how long they take"""
 
 
-def parser():
+def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     main = argparse.ArgumentParser(prog="rfteach", description=_DESCRIPTION)
     main.add_argument("--version", action="version", version=f"rfteach {__version__}")
@@ -51,7 +53,7 @@ def parser():
     return main
 
 
-def listing(topics=()):
+def listing(topics: Collection[str] = ()) -> str:
     """Return the topics, by default all, with their experiments and the repetitions of both tiers, as text."""
     from rfteach.published import ENTRIES, EXPERIMENTS
     from rfteach.reproductions import plan, topic_names
@@ -70,7 +72,7 @@ def listing(topics=()):
     return "\n".join(lines[1:])
 
 
-def reproduce_command(args, fail):
+def reproduce_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> int:
     """Carry out ``rfteach reproduce``.
 
     Parameters
@@ -111,7 +113,7 @@ def reproduce_command(args, fail):
     return int("worse" in counts(found))
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Run the command.
 
     Parameters

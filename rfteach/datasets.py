@@ -26,7 +26,7 @@ import torch
 from scipy.special import ndtr
 from sklearn.utils import Bunch
 
-from .arrays import as_tensor
+from .arrays import Array, ArrayLike, as_tensor
 
 # %% ../nbs/00_datasets.ipynb #d6763e97
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Moments:
     total: np.ndarray
 
 # %% ../nbs/00_datasets.ipynb #5dce2799
-def product_moments(means, seconds):
+def product_moments(means: ArrayLike, seconds: ArrayLike) -> Moments:
     """Moments of a product of functions of one independent input each, equations (D.2) and (D.3).
 
     Parameters
@@ -82,7 +82,7 @@ def _vector(v, name, X):
     return v
 
 
-def sobol_g(X, c):
+def sobol_g(X: ArrayLike, c: ArrayLike) -> Array:
     """The g-function of Sobol', equation (D.4).
 
     Parameters
@@ -117,13 +117,13 @@ def sobol_g(X, c):
     return like.restore((((4 * T - 2).abs() + c) / (1 + c)).prod(dim=1))
 
 
-def sobol_g_moments(c):
+def sobol_g_moments(c: ArrayLike) -> Moments:
     """Exact `Moments` of `sobol_g` for inputs uniform on the unit cube; `c` of shape (d,)."""
     c = np.asarray(c, float)
     return product_moments(np.ones_like(c), 1 + 1 / (3 * (1 + c) ** 2))
 
 # %% ../nbs/00_datasets.ipynb #7885286e
-def gaussian_bump(X, center, covariance=None):
+def gaussian_bump(X: ArrayLike, center: ArrayLike, covariance: ArrayLike | None = None) -> Array:
     """Density of the normal law N(center, covariance) at the rows of X, equation (D.5).
 
     Parameters
@@ -163,7 +163,7 @@ def gaussian_bump(X, center, covariance=None):
     return like.restore((-0.5 * delta.square().sum(dim=1) - log_scale).exp())
 
 
-def gaussian_bump_moments(center, low=-4.0, high=4.0):
+def gaussian_bump_moments(center: ArrayLike, low: float = -4.0, high: float = 4.0) -> Moments:
     """Exact `Moments` of `gaussian_bump` with identity covariance, equation (D.6).
 
     The inputs are uniform on the box [low, high]^d; `center` has shape (d,).
@@ -176,7 +176,7 @@ def gaussian_bump_moments(center, low=-4.0, high=4.0):
     return product_moments(means, seconds)
 
 # %% ../nbs/00_datasets.ipynb #e7699a29
-def ishigami(X, a=7.0, b=0.1):
+def ishigami(X: ArrayLike, a: float = 7.0, b: float = 0.1) -> Array:
     """The function of Ishigami and Homma, equation (D.7).
 
     Parameters
@@ -211,7 +211,7 @@ def ishigami(X, a=7.0, b=0.1):
     return like.restore(x1.sin() * (1 + b * x3**4) + a * x2.sin() ** 2)
 
 
-def ishigami_moments(a=7.0, b=0.1):
+def ishigami_moments(a: float = 7.0, b: float = 0.1) -> Moments:
     """Exact `Moments` of `ishigami` for inputs uniform on [−π, π]³, equation (D.8)."""
     D1, D2, D13 = 0.5 * (1 + b * np.pi**4 / 5) ** 2, a**2 / 8, 8 * b**2 * np.pi**8 / 225
     D = D1 + D2 + D13
@@ -239,7 +239,7 @@ class DataFile:
     path: str
     sha256: str
     origin: str
-    urls: tuple = ()
+    urls: tuple[str, ...] = ()
     packed: bool = False
 
 # %% ../nbs/00_datasets.ipynb #86149669
@@ -325,7 +325,7 @@ def _pooch():
     return pooch
 
 
-def cache_dir():
+def cache_dir() -> Path:
     """Directory for downloaded files: ``$RFTEACH_CACHE`` or the user's usual cache."""
     return Path(os.environ.get("RFTEACH_CACHE") or _pooch().os_cache("rfteach"))
 
@@ -393,7 +393,7 @@ def _look(file, folder, label, report):
     return None, wrong
 
 # %% ../nbs/00_datasets.ipynb #66a4225f
-def fetch(name, *, download=True):
+def fetch(name: str, *, download: bool = True) -> Path:
     """Path of a data file whose checksum has been verified.
 
     Looks in ``$RFTEACH_DATA``, in the cache (`cache_dir`), then downloads into the cache.
@@ -451,7 +451,7 @@ def fetch(name, *, download=True):
     raise _failure(FileNotFoundError, "not found", file, report)
 
 # %% ../nbs/00_datasets.ipynb #a73fc4bd
-def read_idx(path):
+def read_idx(path: str | Path) -> np.ndarray:
     """Read an IDX file of unsigned bytes, packed with gzip or not.
 
     Parameters
@@ -480,7 +480,8 @@ def read_idx(path):
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 
 # %% ../nbs/00_datasets.ipynb #16516d63
-def load_mnist(split="train", *, dtype="float32", return_X_y=False, download=True):
+def load_mnist(split: str = "train", *, dtype: str = "float32", return_X_y: bool = False,
+               download: bool = True) -> Bunch | tuple[np.ndarray, np.ndarray]:
     """Handwritten digits, 28 × 28 grey values scaled to [0, 1].
 
     Parameters
@@ -521,7 +522,8 @@ def load_mnist(split="train", *, dtype="float32", return_X_y=False, download=Tru
     return Bunch(data=X, target=y, target_names=[str(k) for k in range(10)], DESCR=load_mnist.__doc__)
 
 # %% ../nbs/00_datasets.ipynb #21e720d1
-def load_propulsion(split="train", *, return_X_y=False, download=True):
+def load_propulsion(split: str = "train", *, return_X_y: bool = False,
+                    download: bool = True) -> Bunch | tuple[np.ndarray, np.ndarray]:
     """Speed of a frigate from the state of its propulsion plant, 200 rows in each of two splits.
 
     Parameters
@@ -557,7 +559,8 @@ def load_propulsion(split="train", *, return_X_y=False, download=True):
                  target_names=["logarithm of ship speed, standardised"], DESCR=load_propulsion.__doc__)
 
 # %% ../nbs/00_datasets.ipynb #a19d620e
-def load_regression(name, *, return_X_y=False, download=True):
+def load_regression(name: str, *, return_X_y: bool = False,
+                    download: bool = True) -> Bunch | tuple[np.ndarray, np.ndarray]:
     """One of nine regression sets, unscaled, with one target.
 
     Parameters

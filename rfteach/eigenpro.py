@@ -20,6 +20,7 @@ import zlib
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import joblib
 import numpy as np
@@ -32,6 +33,9 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from rfteach.arrays import (
+    Array,
+    ArrayLike,
+    Seed,
     all_or_nothing,
     as_tensor,
     block_bytes,
@@ -66,7 +70,15 @@ class Eigensystem:
     n_iter: int
 
 
-def top_eigensystem(K, k, *, method="auto", tol=1e-4, max_iter=100, random_state=0):
+def top_eigensystem(
+    K: ArrayLike,
+    k: int,
+    *,
+    method: str = "auto",
+    tol: float = 1e-4,
+    max_iter: int = 100,
+    random_state: Seed = 0,
+) -> Eigensystem:
     """The k largest eigenvalues of a symmetric positive semi-definite matrix.
 
     Parameters
@@ -193,7 +205,7 @@ class Preconditioner:
     lam: float
     beta: float
 
-    def deflate(self, K, A):
+    def deflate(self, K: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         """The Gram matrix of the preconditioned kernel (8.7) on some rows.
 
         Parameters
@@ -210,7 +222,7 @@ class Preconditioner:
         F = A @ self.vectors
         return torch.addmm(K, F * self.weights, F.T, alpha=-1)
 
-    def calibrated(self, K, A):
+    def calibrated(self, K: torch.Tensor, A: torch.Tensor) -> Self:
         """The same with ``lam`` and ``beta`` of (8.8) as these rows have them.
 
         They should be rows that are not in the subsample, as far as there are any.
@@ -232,7 +244,14 @@ class Preconditioner:
         )
 
 
-def preconditioner(K, n_eigen, *, features=None, tau=1.0, method="auto"):
+def preconditioner(
+    K: ArrayLike,
+    n_eigen: int,
+    *,
+    features: ArrayLike | None = None,
+    tau: float = 1.0,
+    method: str = "auto",
+) -> Preconditioner:
     """The preconditioner of EigenPro, (8.5), which flattens the top of the spectrum.
 
     Parameters
@@ -294,7 +313,7 @@ def preconditioner(K, n_eigen, *, features=None, tau=1.0, method="auto"):
     return Preconditioner(S / m, features.T @ (V / S.sqrt()), flat, left / m, beta)
 
 # %% ../nbs/08_eigenpro.ipynb #59f22678
-def critical_batch_size(beta, lam):
+def critical_batch_size(beta: float, lam: float) -> int:
     """The batch size up to which an epoch gains at least half of what single rows gain, (8.12).
 
     Parameters
@@ -321,7 +340,7 @@ def critical_batch_size(beta, lam):
     return int(min(beta / lam, 2**62)) + 1 if lam > 0 else 1
 
 
-def largest_step(batch_size, beta, lam):
+def largest_step(batch_size: int, beta: float, lam: float) -> float:
     """The step above which mini-batches of this size may diverge, (8.11).
 
     Parameters
@@ -349,7 +368,14 @@ def largest_step(batch_size, beta, lam):
     return 2 * batch_size / bound if bound > 0 else 0.0
 
 # %% ../nbs/08_eigenpro.ipynb #b0192cd3
-def eigenpro_step(c, A, y, step, P, rows=None):
+def eigenpro_step(
+    c: torch.Tensor,
+    A: torch.Tensor,
+    y: torch.Tensor,
+    step: float,
+    P: Preconditioner,
+    rows: slice | None = None,
+) -> torch.Tensor:
     """One preconditioned step on a batch, in place: (8.13) in the RKHS, (8.14) on features.
 
     Parameters
@@ -1279,7 +1305,7 @@ class EigenProRegressor(MultiOutputMixin, RegressorMixin, _EigenPro):
     """
 
     @all_or_nothing
-    def fit(self, X, y, X_val=None, y_val=None):
+    def fit(self, X, y, X_val=None, y_val=None) -> Self:
         """Choose preconditioner, batch size and step from the data, and run epochs.
 
         Parameters
@@ -1317,7 +1343,7 @@ class EigenProRegressor(MultiOutputMixin, RegressorMixin, _EigenPro):
         return self
 
     @all_or_nothing
-    def partial_fit(self, X, y):
+    def partial_fit(self, X, y) -> Self:
         """One pass over rows that come in pieces; the first call chooses what ``fit`` chooses.
 
         In the RKHS the rows become new centres; with a feature map only the coefficients change.
@@ -1343,7 +1369,7 @@ class EigenProRegressor(MultiOutputMixin, RegressorMixin, _EigenPro):
         self._one = one
         return self
 
-    def predict(self, X):
+    def predict(self, X) -> Array:
         """The value of the model at each row of X.
 
         Parameters
@@ -1416,7 +1442,7 @@ class EigenProClassifier(_LeastSquaresClassifier, _EigenPro):
     _low = 0.0
 
     @all_or_nothing
-    def fit(self, X, y, X_val=None, y_val=None):
+    def fit(self, X, y, X_val=None, y_val=None) -> Self:
         """Choose preconditioner, batch size and step from the data, and run epochs.
 
         Parameters
@@ -1452,7 +1478,7 @@ class EigenProClassifier(_LeastSquaresClassifier, _EigenPro):
         return self
 
     @all_or_nothing
-    def partial_fit(self, X, y, classes=None):
+    def partial_fit(self, X, y, classes=None) -> Self:
         """One pass over rows that come in pieces; the first call chooses what ``fit`` chooses.
 
         In the RKHS the rows become new centres; with a feature map only the coefficients change.

@@ -25,6 +25,7 @@ from types import SimpleNamespace
 from typing import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 import rfteach
 from . import specifications
@@ -51,7 +52,8 @@ class NotAccepted(AssertionError):
         return str(self).split("\n")
 
 # %% ../nbs/13_exercises.ipynb #8bff81a4
-def differ(left, right, left_name, right_name, rtol=1e-8):
+def differ(left: ArrayLike, right: ArrayLike, left_name: str, right_name: str,
+           rtol: float = 1e-8) -> str | None:
     """Say where two arrays differ.
 
     Parameters
@@ -355,7 +357,7 @@ class Exercise:
         """Take another right answer."""
         self.alternatives.append(answer)
 
-    def verdict(self, answer):
+    def verdict(self, answer) -> NotAccepted | None:
         """Try an answer.
 
         Parameters
@@ -383,7 +385,7 @@ class Exercise:
         violated, message = min(found, key=lambda f: self.names.index(f[0]))
         return NotAccepted(self.name, violated, message)
 
-    def report(self):
+    def report(self) -> str:
         """Return what is said to each mistake, as text."""
         parts = []
         for mistake in self.mistakes:
@@ -551,7 +553,7 @@ class Exercise:
         return arrays, None
 
 # %% ../nbs/13_exercises.ipynb #5791c44a
-def exercises(topic):
+def exercises(topic: str) -> dict[str, Exercise]:
     """Return the exercises of a chapter.
 
     Parameters
@@ -575,7 +577,7 @@ def exercises(topic):
     return {name: value for name, value in found.items() if isinstance(value, Exercise)}
 
 
-def topics():
+def topics() -> list[str]:
     """Return the chapters that have exercises.
 
     Returns
@@ -591,7 +593,7 @@ def _nearest(name, known):
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
 
 # %% ../nbs/13_exercises.ipynb #07216493
-def check(name, answer):
+def check(name: str, answer: Callable) -> None:
     """Check a student's answer; this is the line below each exercise.
 
     Parameters

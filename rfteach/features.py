@@ -10,6 +10,7 @@ import itertools
 import math
 import numbers
 from copy import copy
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,6 +26,10 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from rfteach.arrays import (
+    Array,
+    ArrayLike,
+    Seed,
+    Sparse,
     all_or_nothing,
     as_tensor,
     block_bytes,
@@ -33,10 +38,12 @@ from rfteach.arrays import (
     random_generator,
     validate_input,
 )
-from .kernels import as_kernel
+from .kernels import Kernel, as_kernel
 
 # %% ../nbs/02_features.ipynb #df17093a
-def feature_variance(k, X, Y, n_components, form="phase"):
+def feature_variance(
+    k: Kernel | str, X: ArrayLike, Y: ArrayLike, n_components: int, form: str = "phase"
+) -> Array:
     """Variance of z(x)·z(y) for independent frequencies, equation (2.3).
 
     Parameters
@@ -83,7 +90,9 @@ def _check_form(form, n_components):
         )
 
 # %% ../nbs/02_features.ipynb #6dcfc2f0
-def n_components_bound(error, probability=0.05, *, n_samples=2, form="phase"):
+def n_components_bound(
+    error: float, probability: float = 0.05, *, n_samples: int = 2, form: str = "phase"
+) -> int:
     """Features that suffice for an error below ``error`` at all pairs of different points, equation (2.6).
 
     Parameters
@@ -126,7 +135,9 @@ def n_components_bound(error, probability=0.05, *, n_samples=2, form="phase"):
     )
 
 # %% ../nbs/02_features.ipynb #5a99176e
-def fourier_features(X, W, b=None):
+def fourier_features(
+    X: ArrayLike | Sparse, W: ArrayLike, b: ArrayLike | None = None
+) -> Array:
     """The feature map z(x) of equation (2.1), or of (2.2) if there are no phases.
 
     Parameters
@@ -256,8 +267,14 @@ def _orthogonal_normals(n, d, rng):
 
 # %% ../nbs/02_features.ipynb #6256cdf3
 def sample_frequencies(
-    kernel, n, d, *, sampling="iid", phases=False, random_state=None
-):
+    kernel: Kernel | str,
+    n: int,
+    d: int,
+    *,
+    sampling: str = "iid",
+    phases: bool = False,
+    random_state: Seed = None,
+) -> tuple[Array, np.ndarray | None]:
     """Draw n frequencies of a kernel, each from its spectral measure, and phases to go with them.
 
     Parameters
@@ -407,7 +424,7 @@ class RandomFourierFeatures(
         self.device = device
 
     @all_or_nothing
-    def fit(self, X, y=None):
+    def fit(self, X, y=None) -> Self:
         """Draw the frequencies for data with as many columns as X; a bandwidth may look at its values.
 
         Parameters
@@ -442,7 +459,7 @@ class RandomFourierFeatures(
         )
         return self
 
-    def transform(self, X):
+    def transform(self, X) -> Array:
         """The features of each row of X.
 
         Parameters

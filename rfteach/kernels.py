@@ -9,6 +9,7 @@ __all__ = ['Kernel', 'Gaussian', 'Matern', 'Laplacian', 'Laplacian1', 'Cauchy', 
 import difflib
 import math
 import numbers
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,10 @@ from scipy.special import gammaincinv
 from sklearn.base import BaseEstimator, clone
 
 from rfteach.arrays import (
+    Array,
+    ArrayLike,
+    Seed,
+    Sparse,
     as_tensor,
     block_bytes,
     empty,
@@ -211,7 +216,7 @@ class Kernel(BaseEstimator):
             )
         return bandwidth
 
-    def __call__(self, X, Y=None):
+    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> Array:
         """The Gram matrix of k(x, y) over the rows of X and Y.
 
         Parameters
@@ -272,7 +277,7 @@ class Kernel(BaseEstimator):
 
     _differentiable = staticmethod(_SquaredDistances.apply)
 
-    def diag(self, X):
+    def diag(self, X: ArrayLike) -> Array:
         """k(x, x) for each row, which is one.
 
         Parameters
@@ -286,11 +291,11 @@ class Kernel(BaseEstimator):
         T, like = as_tensor(X)
         return like.restore(torch.ones(len(T), dtype=T.dtype, device=T.device))
 
-    def n_uniforms(self, d):
+    def n_uniforms(self, d: int) -> int:
         """How many uniform variables, beside d normal ones, make one frequency in d dimensions."""
         return 1
 
-    def from_gaussian(self, Z, U):
+    def from_gaussian(self, Z: ArrayLike, U: ArrayLike) -> Array:
         """Turn normal and uniform variables into draws from the spectral measure, equation (1.6).
 
         Parameters
@@ -312,7 +317,7 @@ class Kernel(BaseEstimator):
             return W / self._bandwidth(W)
         return (W / self._bandwidth(W)).numpy()
 
-    def frequencies(self, n, d, random_state=None):
+    def frequencies(self, n: int, d: int, random_state: Seed = None) -> Array:
         """Draw n independent frequencies from the spectral measure on ℝᵈ, equations (1.6) to (1.9).
 
         Parameters
@@ -342,7 +347,7 @@ class Kernel(BaseEstimator):
         Z = rng.standard_normal((n, d))
         return self.from_gaussian(Z, 1 - rng.random((n, self.n_uniforms(d))))
 
-    def log_spectral_density(self, W):
+    def log_spectral_density(self, W: ArrayLike) -> Array:
         """Logarithm of the density of the spectral measure at each row of W, equations (1.6) to (1.9).
 
         Parameters
@@ -410,7 +415,7 @@ class Gaussian(Kernel):
     def _profile(self, s):
         return s.exp_()
 
-    def n_uniforms(self, d):
+    def n_uniforms(self, d: int) -> int:
         return 0
 
     def _mixing(self, U):
@@ -588,7 +593,7 @@ class Laplacian1(Kernel):
     def _profile(self, s):
         return s.exp_()
 
-    def n_uniforms(self, d):
+    def n_uniforms(self, d: int) -> int:
         return d
 
     def _mixing(self, U):
@@ -671,7 +676,12 @@ _NAMES = {
 }
 
 
-def as_kernel(kernel, bandwidth=None, X=None, y=None):
+def as_kernel(
+    kernel: Kernel | str,
+    bandwidth: ArrayLike | str | None = None,
+    X: ArrayLike | Sparse | None = None,
+    y: ArrayLike | None = None,
+) -> Kernel:
     """A kernel from its name and bandwidth, or the kernel itself.
 
     Parameters
@@ -741,7 +751,9 @@ def _find_bandwidth(kernel, word, X, y):
     return torch.as_tensor(learned).double().cpu().numpy()
 
 # %% ../nbs/01_kernels.ipynb #1d1fb084
-def gram_blocks(k, X, Y=None, *, max_bytes=2**28):
+def gram_blocks(
+    k: Kernel | str, X: ArrayLike, Y: ArrayLike | None = None, *, max_bytes: int = 2**28
+) -> Iterator[tuple[slice, Array]]:
     """Walk through a Gram matrix by blocks of rows, holding one block at a time.
 
     Parameters

@@ -11,7 +11,9 @@ import itertools
 import math
 import numbers
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -24,6 +26,9 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from rfteach.arrays import (
+    Array,
+    ArrayLike,
+    Seed,
     all_or_nothing,
     as_tensor,
     distinct_rows,
@@ -45,16 +50,16 @@ from rfteach.ridge import (
 
 # %% ../nbs/06_orderq.ipynb #d048c357
 def sparse_frequencies(
-    n,
-    d,
-    q,
+    n: int,
+    d: int,
+    q: int,
     *,
-    kernel="gaussian",
-    bandwidth=None,
-    complete=False,
-    phases=False,
-    random_state=None,
-):
+    kernel: Kernel | str = "gaussian",
+    bandwidth: ArrayLike | None = None,
+    complete: bool = False,
+    phases: bool = False,
+    random_state: Seed = None,
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Draw n frequencies that look at q of the d inputs each, and phases to go with them.
 
     Parameters
@@ -148,7 +153,14 @@ _ACTIVATIONS = {
 }
 
 
-def feature_matrix(X, W, b=None, activation="sin", *, normalize=None):
+def feature_matrix(
+    X: ArrayLike,
+    W: ArrayLike,
+    b: ArrayLike | None = None,
+    activation: str | Callable[[torch.Tensor], torch.Tensor] = "sin",
+    *,
+    normalize: str | None = None,
+) -> Array:
     """The matrix A with the entries φ(w_j · x_i + b_j), equation (6.3).
 
     Parameters
@@ -509,22 +521,29 @@ class BasisPursuitResult:
         Whether the relative gap is at most ``tol``, and the residual at most sigma.
     """
 
-    coef: np.ndarray
+    coef: Array
     support: np.ndarray
     l1_norm: float
     gap: float
     residual: float
-    dual: np.ndarray
+    dual: Array
     n_iter: int
     converged: bool
 
     @property
-    def relative_gap(self):
+    def relative_gap(self) -> float:
         """The gap over the norm; zero where the norm is zero."""
         return self.gap / self.l1_norm if self.l1_norm else 0.0
 
 
-def basis_pursuit_denoising(A, y, sigma, *, tol=1e-6, max_iter=None):
+def basis_pursuit_denoising(
+    A: ArrayLike,
+    y: ArrayLike,
+    sigma: float,
+    *,
+    tol: float = 1e-6,
+    max_iter: int | None = None,
+) -> BasisPursuitResult:
     """The coefficients c of least ‖c‖₁ with ``‖A c - y‖₂ ≤ sigma``, (6.5), with a certificate.
 
     Parameters
@@ -768,7 +787,7 @@ def _weighted_quantiles(X, w, n_levels=64):
 class _Expansion(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """The prediction of a regressor with frequencies, phases, coefficients, and an activation."""
 
-    def predict(self, X):
+    def predict(self, X) -> Array:
         """The value of the fitted function at each row of X.
 
         Parameters
@@ -878,7 +897,7 @@ class _SparseExpansion(_Expansion):
         return A, mean, norm
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None) -> Self:
         """Draw the features, find the few that explain y, and keep those.
 
         Parameters
@@ -1209,7 +1228,15 @@ class SRFERegressor(_SparseExpansion):
         return _TOLERANCES.copy()
 
 # %% ../nbs/06_orderq.ipynb #85e6fa87
-def n_features_bound(error, q, d, *, radius=1.0, bandwidth=1.0, probability=0.05):
+def n_features_bound(
+    error: float,
+    q: int,
+    d: int,
+    *,
+    radius: float = 1.0,
+    bandwidth: float = 1.0,
+    probability: float = 0.05,
+) -> int | float:
     """Features N that suffice for an error of ``error`` ‖f‖_ρ, equation (6.17).
 
     Parameters
@@ -1255,8 +1282,14 @@ def n_features_bound(error, q, d, *, radius=1.0, bandwidth=1.0, probability=0.05
 
 
 def n_samples_bound(
-    n_components, q, d, *, bandwidth=1.0, input_scale=1.0, probability=0.05
-):
+    n_components: int,
+    q: int,
+    d: int,
+    *,
+    bandwidth: float = 1.0,
+    input_scale: float = 1.0,
+    probability: float = 0.05,
+) -> int | float:
     """Samples m that suffice for the recovery of sparse coefficients, equation (6.18).
 
     Parameters

@@ -10,9 +10,11 @@ __all__ = ['reconstruction_error', 'reconstruction_gradient', 'SourceResult', 's
 import math
 import numbers
 import warnings
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from operator import mul
+from typing import Self
 
 import numpy as np
 import torch
@@ -27,6 +29,9 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from rfteach.arrays import (
+    Array,
+    ArrayLike,
+    Seed,
     all_or_nothing,
     as_tensor,
     empty,
@@ -36,7 +41,7 @@ from rfteach.arrays import (
 )
 
 # %% ../nbs/09_pca.ipynb #86af39c0
-def reconstruction_error(X, u, alpha=0.0):
+def reconstruction_error(X: ArrayLike, u: ArrayLike, alpha: float = 0.0) -> Array:
     """The objective (9.1), or (9.15) for several components, of data taken as they are.
 
     Parameters
@@ -74,7 +79,7 @@ def reconstruction_error(X, u, alpha=0.0):
     return like.restore(total)
 
 
-def reconstruction_gradient(X, u, alpha=0.0):
+def reconstruction_gradient(X: ArrayLike, u: ArrayLike, alpha: float = 0.0) -> Array:
     """The gradient (9.3) of `reconstruction_error` with respect to u, or (9.16) for several components.
 
     Parameters
@@ -152,7 +157,14 @@ def _own_units(X):
     return centred / np.where(sd > 0, sd, 1)
 
 
-def source_component(X, n_sweeps=51, lam=0.0, *, right=False, step=0.1):
+def source_component(
+    X: ArrayLike,
+    n_sweeps: int = 51,
+    lam: float = 0.0,
+    *,
+    right: bool = False,
+    step: float = 0.1,
+) -> np.ndarray:
     """One component by the source's sweeps over samples and coordinates, equation (9.13).
 
     The source's update is not a gradient step. It is here to reproduce its tables; for a component
@@ -224,7 +236,15 @@ def source_component(X, n_sweeps=51, lam=0.0, *, right=False, step=0.1):
     return np.array(u)
 
 
-def source_components(X, n_sweeps=11, max_comp=10, ratio=0.05, lam=0.0, *, right=False):
+def source_components(
+    X: ArrayLike,
+    n_sweeps: int = 11,
+    max_comp: int = 10,
+    ratio: float = 0.05,
+    lam: float = 0.0,
+    *,
+    right: bool = False,
+) -> SourceResult:
     """Components one after another, as the source takes them, for its tables.
 
     The residual is standardised again before each component, so it is not the data any more that is
@@ -271,7 +291,9 @@ def source_components(X, n_sweeps=11, max_comp=10, ratio=0.05, lam=0.0, *, right
     )
 
 
-def source_features(X, components, k=None):
+def source_features(
+    X: ArrayLike, components: ArrayLike, k: int | None = None
+) -> np.ndarray:
     """Scores of standardised data on the source's components, each after the one before is taken out.
 
     Parameters
@@ -335,14 +357,21 @@ class LeadingComponents:
 
     vectors: torch.Tensor
     variances: torch.Tensor
-    residuals: tuple
+    residuals: tuple[float, ...]
     n_iter: int
     converged: bool
 
 
 def leading_components(
-    C, k, *, tol=1e-12, max_iter=1000, start=None, random_state=0, verbose=False
-):
+    C: torch.Tensor | tuple[Callable, torch.dtype, torch.device, int],
+    k: int,
+    *,
+    tol: float = 1e-12,
+    max_iter: int = 1000,
+    start: torch.Tensor | None = None,
+    random_state: Seed = 0,
+    verbose: bool = False,
+) -> LeadingComponents:
     """Minimise the reconstruction error in ever new subspaces that hold its gradient, equation (9.17).
 
     Parameters
@@ -787,7 +816,7 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.verbose = verbose
 
     @all_or_nothing
-    def fit(self, X, y=None):
+    def fit(self, X, y=None) -> Self:
         """Find the components.
 
         Parameters
@@ -830,7 +859,7 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return self
 
     @all_or_nothing
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X, y=None) -> Self:
         """Take more rows in.
 
         "batch" and "coordinate" keep the means and the matrix of sums of squares and products, so the
@@ -1077,7 +1106,7 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             self.noise_variance_ = float(rest * factor * self._unit * self._unit)
         self.n_samples_seen_ = n
 
-    def transform(self, X):
+    def transform(self, X) -> Array:
         """Scores of standardised rows on the components.
 
         Parameters
@@ -1106,7 +1135,7 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             )
         return like.restore(Z)
 
-    def inverse_transform(self, Z):
+    def inverse_transform(self, Z) -> Array:
         """Rows from scores; rows that were transformed come back as the model reconstructs them.
 
         Parameters

@@ -12,6 +12,9 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
+from numpy.typing import ArrayLike
 
 # %% ../nbs/00_plots.ipynb #1a28781d
 COLORS = ("#0072B2", "#E69F00", "#000000", "#D55E00", "#56B4E9", "#009E73", "#CC79A7")
@@ -19,7 +22,7 @@ LINESTYLES = ("-", "--", "-.", ":", (0, (6, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-def set_style():
+def set_style() -> None:
     """Set matplotlib's defaults to the figure style of the course.
 
     The settings are global. To keep them local, call it inside
@@ -96,7 +99,7 @@ def _log_array(a, name):
     return a
 
 # %% ../nbs/00_plots.ipynb #161a8aa2
-def fit_rate(x, y):
+def fit_rate(x: ArrayLike, y: ArrayLike) -> Rate:
     """Fit ``y = exp(a) · x**β`` by least squares in the logarithms, equations (P.1) and (P.2).
 
     Parameters
@@ -126,7 +129,8 @@ def fit_rate(x, y):
     return Rate(float(slope), float(stderr), float(intercept))
 
 # %% ../nbs/00_plots.ipynb #c968af9c
-def plot_rate(ax, x, y, yerr=None, label=None, reference=None):
+def plot_rate(ax: Axes, x: ArrayLike, y: ArrayLike, yerr: ArrayLike | None = None,
+              label: str | None = None, reference: float | None = None) -> Rate:
     """Draw points on logarithmic axes with the fitted power law.
 
     The label of the points is `label` followed by the fitted slope and its
@@ -177,7 +181,8 @@ def plot_rate(ax, x, y, yerr=None, label=None, reference=None):
     return rate
 
 # %% ../nbs/00_plots.ipynb #3301c7e0
-def show_gram(ax, K, title=None, vmin=0, vmax=1):
+def show_gram(ax: Axes, K: ArrayLike, title: str | None = None, vmin: float = 0,
+              vmax: float = 1) -> AxesImage:
     """Draw a Gram matrix as an image with a colour bar.
 
     Parameters

@@ -28,7 +28,7 @@ from .attention import attention_frequencies
 from .datasets import gaussian_bump, load_mnist, load_propulsion, sobol_g, sobol_g_moments
 from .eigenpro import EigenProClassifier
 from .features import RandomFourierFeatures, feature_variance
-from .kernels import Cauchy, Gaussian, Laplacian
+from .kernels import Cauchy, Gaussian, Kernel, Laplacian
 from .orderq import SRFERegressor, basis_pursuit_denoising, feature_matrix, sparse_frequencies
 from .pca import GradientPCA, source_component, source_components, source_features
 from .pursuit import HARFERegressor, harfe, omp, prune
@@ -587,7 +587,8 @@ EIGENPRO_SETTINGS = dict(n_subsample=4800, n_eigen=160, batch_size=256)  # of Ma
 _EPOCHS = (1, 5, 10, 20)
 
 
-def fourier(kernel, seed=0, sampling="iid", n_components=60_000):
+def fourier(kernel: Kernel | str, seed: int = 0, sampling: str = "iid",
+            n_components: int = 60_000) -> RandomFourierFeatures:
     """Random features of cosines and sines, as many as MNIST has training images.
 
     Parameters

@@ -11,13 +11,14 @@ import math
 import numbers
 import warnings
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
 from sklearn.base import clone
 from sklearn.utils import check_scalar
 
-from .arrays import all_or_nothing, row_blocks
+from .arrays import Array, ArrayLike, all_or_nothing, row_blocks
 from .orderq import _SparseExpansion
 from rfteach.ridge import (
     _centre,
@@ -46,7 +47,7 @@ class PursuitResult:
         Whether the pursuit came to its end by itself; each one says what its end is.
     """
 
-    coef: object
+    coef: Array
     support: np.ndarray
     n_iter: int
     residuals: np.ndarray
@@ -165,7 +166,17 @@ class _Support:
         return float((inverse / (size + self.penalty)).sqrt().median())
 
 # %% ../nbs/07_pursuit.ipynb #cde8ae0e
-def harfe(A, y, s, lam, *, mu="auto", selection="magnitude", max_iter=200, tol=1e-10):
+def harfe(
+    A: ArrayLike,
+    y: ArrayLike,
+    s: int,
+    lam: float,
+    *,
+    mu: float | str = "auto",
+    selection: str = "magnitude",
+    max_iter: int = 200,
+    tol: float = 1e-10,
+) -> PursuitResult:
     """Sparse ridge regression by hard thresholding pursuit, equations (7.6) and (7.2).
 
     Parameters
@@ -273,7 +284,15 @@ def _check_step(mu):
     return float(mu)
 
 
-def htp(A, y, s, *, mu="auto", max_iter=200, tol=1e-10):
+def htp(
+    A: ArrayLike,
+    y: ArrayLike,
+    s: int,
+    *,
+    mu: float | str = "auto",
+    max_iter: int = 200,
+    tol: float = 1e-10,
+) -> PursuitResult:
     """Sparse least squares by hard thresholding pursuit, equation (7.4): `harfe` with λ = 0.
 
     Parameters
@@ -307,7 +326,9 @@ def htp(A, y, s, *, mu="auto", max_iter=200, tol=1e-10):
     return harfe(A, y, s, 0.0, mu=mu, max_iter=max_iter, tol=tol)
 
 # %% ../nbs/07_pursuit.ipynb #42117b42
-def omp(A, y, s, lam=0.0, *, tol=1e-10):
+def omp(
+    A: ArrayLike, y: ArrayLike, s: int, lam: float = 0.0, *, tol: float = 1e-10
+) -> PursuitResult:
     """Orthogonal matching pursuit: add the column with the largest correlation, s times.
 
     Parameters
@@ -376,7 +397,16 @@ def omp(A, y, s, lam=0.0, *, tol=1e-10):
     return system.result(support.S, c, residuals, converged)
 
 
-def cosamp(A, y, s, lam=0.0, *, extra=2.0, max_iter=100, tol=1e-10):
+def cosamp(
+    A: ArrayLike,
+    y: ArrayLike,
+    s: int,
+    lam: float = 0.0,
+    *,
+    extra: float = 2.0,
+    max_iter: int = 100,
+    tol: float = 1e-10,
+) -> PursuitResult:
     """Compressive sampling matching pursuit: take columns in, solve, keep the s largest, solve.
 
     Parameters
@@ -447,7 +477,9 @@ def cosamp(A, y, s, lam=0.0, *, extra=2.0, max_iter=100, tol=1e-10):
     return system.result(S, c, residuals, converged)
 
 # %% ../nbs/07_pursuit.ipynb #967460f2
-def prune(A, y, s, lam, *, keep=0.5):
+def prune(
+    A: ArrayLike, y: ArrayLike, s: int, lam: float, *, keep: float = 0.5
+) -> PursuitResult:
     """Sparse ridge regression from above: fit all columns, keep those with large coefficients, repeat.
 
     Parameters
@@ -751,7 +783,7 @@ class HARFERegressor(_SparseExpansion):
                 raise ValueError(f"{name} must be one of {words}, got {value!r}")
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None) -> Self:
         """Draw features, choose those that explain y, and keep these.
 
         Parameters

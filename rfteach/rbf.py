@@ -9,6 +9,7 @@ __all__ = ['NystroemFeatures', 'RBFRegressor']
 import numbers
 import warnings
 from copy import copy
+from typing import Self
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rfteach.arrays import (
+    Array,
     all_or_nothing,
     as_tensor,
     distinct_rows,
@@ -223,7 +225,7 @@ class NystroemFeatures(
         self.device = device
 
     @all_or_nothing
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None) -> Self:
         """Choose the centres and compute the whitening.
 
         Parameters
@@ -262,7 +264,7 @@ class NystroemFeatures(
     def _whiten(self, U):
         return _whitening(self.kernel_, U).cpu().numpy()
 
-    def transform(self, X):
+    def transform(self, X) -> Array:
         """The features of each row of X.
 
         Parameters
@@ -393,7 +395,7 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.device = device
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None) -> Self:
         """Choose the centres, the scale and the penalty, and solve for the weights.
 
         Parameters
@@ -439,7 +441,7 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.alpha_ = self._model.alpha_
         return self
 
-    def predict(self, X):
+    def predict(self, X) -> Array:
         """The value of the network at each row of X.
 
         Parameters

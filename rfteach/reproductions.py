@@ -17,6 +17,7 @@ import os
 import platform
 import time
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -26,10 +27,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 from tqdm import tqdm
 
-from .arrays import resolve_device
+from .arrays import ArrayLike, Device, resolve_device
 from .plots import COLORS, set_style
 from .published import ENTRIES, EXPERIMENTS, SOURCES, Entry
 
@@ -38,7 +40,7 @@ K = 3.0  # standard errors that a difference may have
 VERDICTS = ("reproduced", "better", "worse", "differs", "not attempted")
 
 
-def half_digit(value):
+def half_digit(value: str) -> float:
     """Half a unit of the last printed digit.
 
     Parameters
@@ -54,7 +56,7 @@ def half_digit(value):
     return 0.5 * 10.0 ** Decimal(value).as_tuple().exponent
 
 
-def standard_error(values, statistic="mean"):
+def standard_error(values: ArrayLike, statistic: str = "mean") -> float:
     """Standard error of the mean, or of the median by 2000 resamplings; NaN for a single value.
 
     Parameters
@@ -101,7 +103,7 @@ class Finding:
     reason: str = ""
 
 
-def judge(entry, values, pooled=()):
+def judge(entry: Entry, values: Sequence[float], pooled: Sequence[Sequence[float]] = ()) -> Finding:
     """Compare repetitions with a published value, equations (12.1) and (12.2).
 
     Parameters
@@ -148,7 +150,7 @@ def judge(entry, values, pooled=()):
     return Finding(entry, ours, se, tolerance, r, verdict, "" if verdict == "reproduced" else entry.remark)
 
 # %% ../nbs/12_reproductions.ipynb #d4ba0a1b
-def load_results(path):
+def load_results(path: str | Path) -> list[dict]:
     """Read results that were kept as JSON lines.
 
     Parameters
@@ -221,7 +223,7 @@ def _machine(device):
             "python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
 
 # %% ../nbs/12_reproductions.ipynb #c46e7014
-def topic_names():
+def topic_names() -> list[str]:
     """Return the topics in the order of the course."""
     return list(dict.fromkeys(entry.topic for entry in ENTRIES))
 
@@ -235,7 +237,7 @@ def _check_topics(topics):
     return [topic for topic in known if topic in chosen]
 
 
-def plan(topics=None, tier="fast"):
+def plan(topics: Collection[str] | None = None, tier: str = "fast") -> dict[str, int]:
     """Experiments of a tier, and how often each is repeated.
 
     Parameters
@@ -260,7 +262,8 @@ def plan(topics=None, tier="fast"):
     return {name: n for name in names if (n := getattr(EXPERIMENTS[name], tier))}
 
 
-def reproduce(topics=None, *, tier="fast", device="cpu", out="reproductions", any_code=False, progress=True):
+def reproduce(topics: Collection[str] | None = None, *, tier: str = "fast", device: Device = "cpu",
+              out: str | Path = "reproductions", any_code: bool = False, progress: bool = True) -> list[Finding]:
     """Measure what the published values are compared with, and compare.
 
     Each repetition is kept in ``results.jsonl`` as it comes. What is there already, made by the same
@@ -351,7 +354,8 @@ def _counting(records, planned, device):
     return sorted(last.values(), key=lambda record: record["seed"])
 
 
-def findings(records, topics=None, *, tier="full", device="cpu", missing=None):
+def findings(records: list[dict], topics: Collection[str] | None = None, *, tier: str = "full",
+             device: str = "cpu", missing: dict[str, str] | None = None) -> list[Finding]:
     """Compare results with the published values.
 
     Parameters
@@ -389,7 +393,7 @@ def findings(records, topics=None, *, tier="full", device="cpu", missing=None):
     return found
 
 # %% ../nbs/12_reproductions.ipynb #ccfb0308
-def counts(found):
+def counts(found: list[Finding]) -> dict[str, int]:
     """How many of each verdict, in the order of `VERDICTS`, such as ``{"reproduced": 3, "worse": 1}``."""
     tally = Counter(finding.verdict for finding in found)
     return {verdict: tally[verdict] for verdict in VERDICTS if tally[verdict]}
@@ -428,7 +432,7 @@ def _by_topic(found):
     return groups.items()
 
 
-def text_report(found):
+def text_report(found: list[Finding]) -> str:
     """The findings as plain text for a terminal; of what is not attempted, how many for which reason.
 
     Parameters
@@ -469,14 +473,14 @@ def _cells(finding):
 _HEADER = ["quantity", "published", "ours ± s.e. (repetitions)", "verdict", "source"]
 
 
-def markdown_table(found):
+def markdown_table(found: list[Finding]) -> str:
     """The findings as a table in Markdown."""
     rows = [[cell.replace("|", "\\|") for cell in _cells(finding)] for finding in found]
     lines = [f"| {' | '.join(row)} |" for row in [_HEADER, *rows]]
     return "\n".join([lines[0], "|---|--:|--:|---|---|", *lines[1:]])
 
 
-def markdown_report(found):
+def markdown_report(found: list[Finding]) -> str:
     """The findings as Markdown: a table for each topic, and the sources.
 
     Parameters
@@ -496,12 +500,12 @@ _LOOKS = {"reproduced": (COLORS[0], "o"), "better": (COLORS[5], "<"), "worse": (
           "differs": (COLORS[1], "D")}
 
 
-def with_ratio(found):
+def with_ratio(found: list[Finding]) -> list[Finding]:
     """The findings of which ours over the published value can be drawn: attempted, and both are positive."""
     return [f for f in found if f.verdict in _LOOKS and f.ours > 0 and float(f.entry.value) > 0]
 
 
-def plot_findings(found, axes=None):
+def plot_findings(found: list[Finding], axes: Axes | None = None) -> Axes:
     """Draw ours over the published value for each entry, with the tolerance as a bar.
 
     Parameters
@@ -579,7 +583,7 @@ def _image(found, alt):
     return f'<img alt="{escape(alt)}" src="data:image/svg+xml;base64,{data}">'
 
 
-def made_by(records):
+def made_by(records: Sequence[dict]) -> list[str]:
     """The machines of the results, one line for each."""
     lines = {}
     for record in records:
@@ -591,7 +595,7 @@ def made_by(records):
     return [f"{words}; {span}" for words, span in spans.items()]
 
 
-def html_report(found, records=()):
+def html_report(found: list[Finding], records: Sequence[dict] = ()) -> str:
     """The findings as one HTML page with figures that needs no other file.
 
     Parameters
@@ -625,7 +629,7 @@ def html_report(found, records=()):
             + "\n".join(parts) + "</body></html>\n")
 
 
-def write_report(found, out, *, tier="fast", device="cpu"):
+def write_report(found: list[Finding], out: str | Path, *, tier: str = "fast", device: str = "cpu") -> list[Path]:
     """Write ``report.md`` and ``report.html`` into the folder of the results.
 
     Parameters

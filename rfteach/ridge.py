@@ -11,10 +11,12 @@ import math
 import numbers
 import os
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +36,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from rfteach.arrays import (
+    Array,
+    ArrayLike,
     Like,
     all_or_nothing,
     as_tensor,
@@ -209,7 +213,7 @@ def _solve(A, y, lam, solver):
     return c
 
 # %% ../nbs/03_ridge.ipynb #5ef380f4
-def ridge(A, y, lam, *, method="auto"):
+def ridge(A: ArrayLike, y: ArrayLike, lam: float, *, method: str = "auto") -> Array:
     """The coefficients c that minimise ``‖A c - y‖² + lam ‖c‖²``, equation (3.1).
 
     Parameters
@@ -274,7 +278,7 @@ def _solve_auto(A, y, lam):
     return c
 
 
-def pinv_solve(A, y, rcond=None):
+def pinv_solve(A: ArrayLike, y: ArrayLike, rcond: float | None = None) -> Array:
     """The least-squares solution of smallest norm, ``A⁺ y``, equation (3.5).
 
     Parameters
@@ -457,16 +461,22 @@ class RidgePath:
         Position of the smallest leave-one-out error.
     """
 
-    lams: object
-    coef: object
-    intercept: object
-    dof: object
-    loo: object
-    gcv: object
+    lams: Array
+    coef: Array
+    intercept: Array
+    dof: Array
+    loo: Array
+    gcv: Array
     best: int
 
 
-def ridge_path(A, y, lams=None, *, fit_intercept=False):
+def ridge_path(
+    A: ArrayLike,
+    y: ArrayLike,
+    lams: ArrayLike | None = None,
+    *,
+    fit_intercept: bool = False,
+) -> RidgePath:
     """Ridge regression for many penalties from one singular value decomposition, equation (3.4).
 
     Parameters
@@ -534,7 +544,9 @@ def _loo_curve(A, y, lams, fit_intercept):
     return spectrum, lams, spectrum.mean_loo([(U, y, w)], lams, 32 * eps * max(A.shape))
 
 
-def loo_error(A, y, lam, *, fit_intercept=False):
+def loo_error(
+    A: ArrayLike, y: ArrayLike, lam: float | ArrayLike, *, fit_intercept: bool = False
+) -> float | Array:
     """Mean squared leave-one-out error of ridge regression in closed form, equation (3.13).
 
     Parameters
@@ -970,7 +982,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         self.device = device
 
     @all_or_nothing
-    def fit(self, A, y, sample_weight=None):
+    def fit(self, A, y, sample_weight=None) -> Self:
         """Forget what was seen, and take in A and y, as `partial_fit`.
 
         Parameters
@@ -991,7 +1003,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         return self._take(A, y, sample_weight, first=True)
 
     @all_or_nothing
-    def partial_fit(self, A, y, sample_weight=None):
+    def partial_fit(self, A, y, sample_weight=None) -> Self:
         """Take in a block of rows.
 
         Parameters
@@ -1049,7 +1061,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         return self
 
     @all_or_nothing
-    def merge(self, other):
+    def merge(self, other) -> Self:
         """Take in all that another `StreamingRidge` has seen, which stays as it is.
 
         Parameters
@@ -1093,7 +1105,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         }
 
     @all_or_nothing
-    def all_reduce(self, group=None):
+    def all_reduce(self, group=None) -> Self:
         """Replace the sums by those of all processes, so that each has the whole fit.
 
         Parameters
@@ -1142,7 +1154,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
     def alpha_(self):
         return self._solution()[2]
 
-    def predict(self, A):
+    def predict(self, A) -> Array:
         """A c + intercept.
 
         Parameters
@@ -1169,7 +1181,9 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
 
 # %% ../nbs/03_ridge.ipynb #3cb14877
 @contextmanager
-def process_group(backend=None, timeout=300.0):
+def process_group(
+    backend: str | None = None, timeout: float = 300.0
+) -> Iterator[tuple[int, int]]:
     """Join the processes that ``torchrun`` started, for the code inside ``with``.
 
     Parameters
@@ -1459,7 +1473,7 @@ class _FeatureRidge(BaseEstimator):
     def alpha_(self):
         return self._solution()[2]
 
-    def all_reduce(self, group=None):
+    def all_reduce(self, group=None) -> Self:
         """Combine what ``partial_fit`` has seen in all processes, see `StreamingRidge.all_reduce`.
 
         The feature maps must be the same: fit them with the same integer ``random_state``, and with a
@@ -1582,7 +1596,7 @@ class RandomFeatureRidge(
     """
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None) -> Self:
         """Fit the feature map to X, choose the penalty, and solve.
 
         Parameters
@@ -1609,7 +1623,7 @@ class RandomFeatureRidge(
 
     @available_if(_one_pass)
     @all_or_nothing
-    def partial_fit(self, X, y, sample_weight=None):
+    def partial_fit(self, X, y, sample_weight=None) -> Self:
         """Take in a block of rows; the first one, also the first after ``fit``, starts afresh.
 
         Offered where ``alpha`` is a number or "gcv". The first block fits the feature map.
@@ -1635,7 +1649,7 @@ class RandomFeatureRidge(
         self._partial_fit(X, like, y, _check_weights(sample_weight, X), first)
         return self
 
-    def predict(self, X):
+    def predict(self, X) -> Array:
         """The value of the fitted function at each row of X.
 
         Parameters
@@ -1696,7 +1710,7 @@ class _LeastSquaresClassifier(ClassifierMixin):
             X.device if isinstance(X, torch.Tensor) else "cpu"
         )
 
-    def decision_function(self, X):
+    def decision_function(self, X) -> Array:
         """The fitted values: positive for the second of two classes, else one column for each.
 
         Parameters
@@ -1715,7 +1729,7 @@ class _LeastSquaresClassifier(ClassifierMixin):
         out, like = self._predict(X)
         return like.restore(out[:, 0] if len(self.classes_) == 2 else out)
 
-    def predict(self, X):
+    def predict(self, X) -> np.ndarray:
         """The label of each row of X.
 
         Parameters
@@ -1773,7 +1787,7 @@ class RandomFeatureRidgeClassifier(_LeastSquaresClassifier, _FeatureRidge):
     """
 
     @all_or_nothing
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None) -> Self:
         """Fit the feature map to X, choose the penalty, and solve.
 
         Parameters
@@ -1800,7 +1814,7 @@ class RandomFeatureRidgeClassifier(_LeastSquaresClassifier, _FeatureRidge):
 
     @available_if(_one_pass)
     @all_or_nothing
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:
         """Take in a block of rows; the first one, also the first after ``fit``, starts afresh.
 
         Offered where ``alpha`` is a number or "gcv". The first block fits the feature map.

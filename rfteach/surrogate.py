@@ -11,7 +11,9 @@ import itertools
 import math
 import numbers
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -30,6 +32,9 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from rfteach.arrays import (
+    Array,
+    ArrayLike,
+    Seed,
     all_or_nothing,
     as_tensor,
     empty,
@@ -42,7 +47,13 @@ from .kernels import Gaussian, as_kernel
 from .ridge import _check_targets, _power_of_two
 
 # %% ../nbs/10_surrogate.ipynb #e14e5e5d
-def multi_indices(d, degree, *, max_interaction=2, norm=1.0):
+def multi_indices(
+    d: int,
+    degree: int | tuple[int, ...],
+    *,
+    max_interaction: int = 2,
+    norm: float = 1.0,
+) -> np.ndarray:
     """Exponents α of the polynomials (10.5), by degree and by number of inputs that act together.
 
     Parameters
@@ -123,7 +134,9 @@ def _bounded(k, p, norm):
     return list(grow((), 0.0))
 
 # %% ../nbs/10_surrogate.ipynb #eea7895f
-def legendre_basis(X, indices, bounds=None):
+def legendre_basis(
+    X: ArrayLike, indices: ArrayLike, bounds: ArrayLike | None = None
+) -> Array:
     """Orthonormal Legendre polynomials (10.4) at the rows of X.
 
     Parameters
@@ -238,7 +251,9 @@ class SparsePath:
     intercept: float
 
 
-def loo_path(A, y, *, method="lars", max_terms=None):
+def loo_path(
+    A: ArrayLike, y: ArrayLike, *, method: str = "lars", max_terms: int | None = None
+) -> SparsePath:
     """Least angle regression or matching pursuit, with the leave-one-out error of each support.
 
     A constant is part of every model.
@@ -481,7 +496,7 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.device = device
 
     @all_or_nothing
-    def fit(self, X, y):
+    def fit(self, X, y) -> Self:
         """Choose polynomials and fit their coefficients.
 
         Parameters
@@ -617,7 +632,7 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
             found = np.square(self.coef_[..., 1:]).sum(-1)
         return float(found) if self._one_column else found
 
-    def predict(self, X):
+    def predict(self, X) -> Array:
         """The value of the polynomial at each row of X.
 
         Parameters
@@ -739,7 +754,7 @@ class AnisotropicKernelPCA(
         self.device = device
 
     @all_or_nothing
-    def fit(self, X, y=None):
+    def fit(self, X, y=None) -> Self:
         """Find the components.
 
         Parameters
@@ -789,7 +804,7 @@ class AnisotropicKernelPCA(
         self.eigenvalues_, self.eigenvectors_ = lam.cpu().numpy(), V.cpu().numpy()
         return self
 
-    def fit_transform(self, X, y=None):
+    def fit_transform(self, X, y=None) -> Array:
         """Find the components, and those of X itself, √λ v, without a second Gram matrix.
 
         Parameters
@@ -806,7 +821,7 @@ class AnisotropicKernelPCA(
         lam = torch.from_numpy(self.eigenvalues_).to(self._V)
         return like.restore(self._V * lam.sqrt())
 
-    def transform(self, X):
+    def transform(self, X) -> Array:
         """Components of new points.
 
         Parameters
@@ -881,19 +896,19 @@ class SwarmResult:
 
 
 def particle_swarm(
-    fun,
-    bounds,
+    fun: Callable[[np.ndarray], ArrayLike],
+    bounds: ArrayLike,
     *,
-    budget=1000,
-    n_particles=None,
-    inertia=0.6,
-    cognitive=1.7,
-    social=1.7,
-    start=None,
-    collapse=1e-8,
-    random_state=None,
-    callback=None,
-):
+    budget: int = 1000,
+    n_particles: int | None = None,
+    inertia: float = 0.6,
+    cognitive: float = 1.7,
+    social: float = 1.7,
+    start: ArrayLike | None = None,
+    collapse: float = 1e-8,
+    random_state: Seed = None,
+    callback: Callable[[int, np.ndarray, float], object] | None = None,
+) -> SwarmResult:
     """Minimise a function in a box by particle swarm, equation (10.15).
 
     Parameters
@@ -1205,7 +1220,7 @@ class ProjectedSurrogate(
         self.verbose = verbose
 
     @all_or_nothing
-    def fit(self, X, y):
+    def fit(self, X, y) -> Self:
         """Search the parameters, then fit reduction and surrogate to all rows.
 
         Parameters
@@ -1420,7 +1435,7 @@ class ProjectedSurrogate(
         )
         return found
 
-    def transform(self, X):
+    def transform(self, X) -> Array:
         """Reduced inputs.
 
         Parameters
@@ -1437,7 +1452,7 @@ class ProjectedSurrogate(
         Z = self.reduction_.transform(X.detach().cpu().numpy())
         return like.restore(torch.as_tensor(np.asarray(Z)))
 
-    def predict(self, X):
+    def predict(self, X) -> Array:
         """The value of the surrogate at each row of X.
 
         Parameters
@@ -1612,12 +1627,18 @@ class SobolIndices:
     method: str
     first_error: np.ndarray | None = None
     total_error: np.ndarray | None = None
-    terms: dict | None = None
+    terms: dict[tuple[int, ...], float | np.ndarray] | None = None
 
 
 def sobol_indices(
-    model, *, bounds=None, n_points=8192, order=1, method="auto", random_state=0
-):
+    model: BaseEstimator | Callable[[np.ndarray], ArrayLike],
+    *,
+    bounds: ArrayLike | None = None,
+    n_points: int = 8192,
+    order: int = 1,
+    method: str = "auto",
+    random_state: Seed = 0,
+) -> SobolIndices:
     """Sobol' indices of a function or a fitted regressor, inputs independent and uniform.
 
     Parameters

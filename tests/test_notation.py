@@ -83,7 +83,7 @@ def parameters():
         home = importlib.import_module(f"rfteach.{module.name}")
         for name in getattr(home, "__all__", []):
             thing = getattr(home, name)
-            parts = [thing] if callable(thing) and not inspect.isclass(thing) else []
+            parts = [thing] if inspect.isroutine(thing) else []
             if inspect.isclass(thing):
                 parts = [getattr(thing, key) for key in dir(thing) if key == "__call__" or key[0] != "_"]
                 parts = [part for part in parts if inspect.isfunction(part)

@@ -52,6 +52,7 @@ def python(archives, tmp_path_factory):
 
 def test_contents(archives):
     package = {file.relative_to(ROOT).as_posix() for file in (ROOT / "rfteach").rglob("*.py")}
+    package |= {"rfteach/py.typed", "rfteach/__init__.pyi"}  # for type checkers
     with tarfile.open(archives[0]) as sdist:
         inside = {name.partition("/")[2] for name in sdist.getnames()}
     needed = package | {"setup.py", "settings.ini", "README.md", "LICENSE",
@@ -60,7 +61,7 @@ def test_contents(archives):
     with zipfile.ZipFile(archives[1]) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         assert any(name.endswith("/LICENSE") for name in wheel.namelist())
-    assert names == package, "To mend: correct find_packages in setup.py"
+    assert names == package, "To mend: correct find_packages or package_data in setup.py"
 
 
 def test_metadata(archives):
