@@ -21,11 +21,12 @@ help:  ## list what make can do
 course: $(READY)  ## install, build the pages, execute every chapter with its checks, compare published numbers
 	@$(PY) site/course.py
 
-# The notebooks first, in a run of their own: it starts at once, and when the package is not what
-# they export, the other tests have nothing to say.
+# First, in a run of its own that starts at once, whether the package is what the notebooks export; when it
+# is not, the other tests have nothing to say. Then everything, with a worker for each core, one thread each.
+test: export OMP_NUM_THREADS ?= 1
 test: $(READY)  ## run the whole test suite
-	@$(PY) -m pytest tests/test_notebooks.py
-	@$(PY) -m pytest --ignore=tests/test_notebooks.py
+	@$(PY) -m pytest tests/test_notebooks.py -k "not chapter"
+	@$(PY) -m pytest -n logical --maxprocesses 4 --dist loadgroup -k "chapter or not test_notebooks"
 
 lab: $(READY)  ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab --notebook-dir=nbs $$([ "$$(id -u)" -ne 0 ] || echo --allow-root)

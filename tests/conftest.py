@@ -13,7 +13,7 @@ FIRST = ["test_notebooks", "test_arrays", "test_datasets", "test_plots", "test_k
          "test_orderq", "test_pursuit", "test_eigenpro", "test_pca", "test_surrogate", "test_adaptive",
          "test_attention", "test_reproductions", "test_robustness", "test_exercises"]
 LAST = ["test_benchmarks", "test_package", "test_classroom", "test_site", "test_slides"]
-GROUPS = {"test_site": "browser", "test_slides": "browser", "test_package": "package", "test_classroom": "classroom"}
+GROUPS = {"test_adaptive": "adaptive", "test_site": "browser", "test_slides": "browser", "test_package": "package", "test_classroom": "classroom"}
 SECONDS = defaultdict(float)  # by stage
 NOTES = {}  # remarks on a stage, for the same table
 

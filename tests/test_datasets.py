@@ -552,7 +552,7 @@ def real(folder):
     root = os.environ.get("RFTEACH_DATA")
     return pytest.mark.skipif(
         not root or not os.path.isdir(os.path.join(root, folder)),
-        reason=f"the real data is not here: RFTEACH_DATA names no directory with {folder}/",
+        reason=f"{folder}/ is not in RFTEACH_DATA; rfteach.datasets.fetch says for each file where it comes from",
     )
 
 

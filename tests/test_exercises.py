@@ -337,7 +337,8 @@ def test_a_property_that_calls_the_answer_often_is_tried_once():
     assert str(ex.verdict(np.mean)) == "toy.mean is not accepted. Violated: never.\na sentence"
 
 
-def test_a_stopped_answer_leaves_no_exception_behind(double):
+def test_a_stopped_answer_leaves_no_exception_behind(double, monkeypatch):
+    monkeypatch.setattr("rfteach.exercises.LIMIT", 0.3)
     for _ in range(3):
         assert double.verdict(endless).violated == "time"
         for _ in range(1000):

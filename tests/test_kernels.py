@@ -69,7 +69,7 @@ def test_strips_do_not_change_the_result(name):
     X, Y = data(37, 3), data(23, 3, seed=1)
     k = FAMILIES[name](0.8)
     whole, cross = k(X), k(X, Y)
-    for budget in [*range(1, 2000, 61), 5000, 10000]:
+    for budget in (1, 123, 489, 1221, 1953, 5000, 10000):  # strips of one row, of a few, of all
         with memory_budget(budget):
             np.testing.assert_allclose(k(X), whole, atol=1e-14)
             np.testing.assert_allclose(k(X, Y), cross, atol=1e-14)
