@@ -35,6 +35,7 @@ def stage(nodeid):
     return f"{name}: {test.partition('[')[0]}" if name == "test_notebooks" else name
 
 
+@pytest.hookimpl(tryfirst=True)  # before groups are read
 def pytest_collection_modifyitems(items):
     """Sort the tests; those that share something expensive go to one worker, as one group."""
     items.sort(key=lambda item: rank(item.path.stem))
