@@ -43,6 +43,14 @@ def contents(root=ROOT):
             for entry in quarto["website"]["sidebar"]["contents"]]
 
 
+def is_yaml(value):
+    """Return whether YAML takes `value` for the text that it is."""
+    try:
+        return yaml.safe_load(f"fig-alt: {value}") == {"fig-alt": value}
+    except yaml.YAMLError:
+        return False
+
+
 def directives(source):
     """Split a code cell into its directives ``{name: value}`` and the code below them."""
     found, lines = {}, source.split("\n")
@@ -52,6 +60,8 @@ def directives(source):
             raise SiteError(f"unknown directive '#| {name}'; known are {', '.join(DIRECTIVES)}")
         if not re.fullmatch(DIRECTIVES[name], value):
             raise SiteError(f"directive '#| {name}' does not take the value '{value}'")
+        if name == "fig-alt" and not is_yaml(value):
+            raise SiteError("Quarto reads '#| fig-alt' as YAML: write it without ': ', ' #' and quotes around it")
         found[name] = value
     if any(re.match(r"\s*#\s?\|", line) for line in lines):
         raise SiteError("a directive stands below the top of its cell")

@@ -132,9 +132,9 @@ def test_shown_code_leaves_the_docstring_to_the_api_entry(rooms):
 
 
 def test_figure_gets_its_alternative_text():
-    shown, = page(figure("#| fig-alt: A curve: it falls\nplot()"))
+    shown, = page(figure("#| fig-alt: A curve, it falls\nplot()"))
     assert shown.source == "plot()"
-    assert shown.metadata["mystnb"] == {"image": {"alt": "A curve: it falls"}}
+    assert shown.metadata["mystnb"] == {"image": {"alt": "A curve, it falls"}}
 
 
 @pytest.mark.parametrize("cell, message", [
@@ -145,6 +145,9 @@ def test_figure_gets_its_alternative_text():
     ("x = 1\n#| export", "a directive stands below the top of its cell"),
     (figure("plot()"), "draws a figure and has no '#| fig-alt: ...'"),
     (figure("#| fig-alt:\nplot()"), "'#| fig-alt' does not take the value ''"),
+    (figure("#| fig-alt: A curve: it falls\nplot()"), "Quarto reads '#| fig-alt' as YAML"),
+    (figure("#| fig-alt: Curve #1 # falls\nplot()"), "Quarto reads '#| fig-alt' as YAML"),
+    (figure("#| fig-alt: 'A curve'\nplot()"), "Quarto reads '#| fig-alt' as YAML"),
     (nbformat.v4.new_raw_cell("---\ntitle: x\n---"), "a raw cell has no place on a page"),
     (nbformat.v4.new_markdown_cell("::: {.callout}\nx\n:::"), "':::' is not portable Markdown"),
     (nbformat.v4.new_markdown_cell("$$x$$ {#eq-x}"), "'{#' is not portable Markdown"),
