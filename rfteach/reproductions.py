@@ -156,8 +156,8 @@ def load_results(path: str | Path) -> list[dict]:
     Parameters
     ----------
     path : str or Path
-        A file that need not exist. A last line that was cut off, because the computer stopped while it
-        was being written, is left out.
+        A last line that was cut off, because the computer stopped while it was being written, is left
+        out.
 
     Returns
     -------
@@ -167,15 +167,22 @@ def load_results(path: str | Path) -> list[dict]:
 
     Raises
     ------
+    FileNotFoundError
+        If there is no such file; it names the path.
     ValueError
         If it is a folder, or another line is not a record; it names the line.
     """
     path = Path(path)
     try:
-        lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else [""]
+        lines = path.read_text(encoding="utf-8").split("\n")
         return [_record(line, number) for number, line in enumerate(lines[:-1], 1) if line.strip()]
     except (ValueError, IsADirectoryError) as error:
         raise ValueError(f"{path} is not a file of results: {error}; remove it or name another folder") from None
+
+
+def _kept(path):
+    """The results in a file, none where there is no file yet."""
+    return load_results(path) if path.exists() else []
 
 
 _KINDS = {"experiment": str, "seed": int, "device": str, "values": dict, "seconds": (int, float), "date": str,
@@ -300,7 +307,7 @@ def reproduce(topics: Collection[str] | None = None, *, tier: str = "fast", devi
         If the folder cannot be made or written.
     """
     todo, device, path = plan(topics, tier), resolve_device(device), Path(out) / "results.jsonl"
-    code, records, missing = _code(), load_results(path), {}
+    code, records, missing = _code(), _kept(path), {}
     records = [r for r in records if _usable(r, device, None if any_code else code)]
     done = {(r["experiment"], r["seed"]) for r in records}
     left = {name: [seed for seed in range(n) if (name, seed) not in done] for name, n in todo.items()}
@@ -646,7 +653,7 @@ def write_report(found: list[Finding], out: str | Path, *, tier: str = "fast", d
     """
     out, topics = Path(out), {finding.entry.topic for finding in found}
     out.mkdir(parents=True, exist_ok=True)
-    records = _counting(load_results(out / "results.jsonl"), plan(topics, tier), device)
+    records = _counting(_kept(out / "results.jsonl"), plan(topics, tier), device)
     pages = {"report.md": f"# Published numbers beside ours\n\n{_summary(found)}\n\n{markdown_report(found)}",
              "report.html": html_report(found, records)}
     for name, text in pages.items():

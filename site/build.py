@@ -43,6 +43,14 @@ def contents(root=ROOT):
             for entry in quarto["website"]["sidebar"]["contents"]]
 
 
+def is_yaml(value):
+    """Return whether YAML takes `value` for the text that it is."""
+    try:
+        return yaml.safe_load(f"fig-alt: {value}") == {"fig-alt": value}
+    except yaml.YAMLError:
+        return False
+
+
 def directives(source):
     """Split a code cell into its directives ``{name: value}`` and the code below them."""
     found, lines = {}, source.split("\n")
@@ -52,6 +60,8 @@ def directives(source):
             raise SiteError(f"unknown directive '#| {name}'; known are {', '.join(DIRECTIVES)}")
         if not re.fullmatch(DIRECTIVES[name], value):
             raise SiteError(f"directive '#| {name}' does not take the value '{value}'")
+        if name == "fig-alt" and not is_yaml(value):
+            raise SiteError("Quarto reads '#| fig-alt' as YAML: write it without ': ', ' #' and quotes around it")
         found[name] = value
     if any(re.match(r"\s*#\s?\|", line) for line in lines):
         raise SiteError("a directive stands below the top of its cell")
@@ -100,6 +110,24 @@ def api(module, public, code):
     return [nbformat.v4.new_markdown_cell(f"```{{eval-rst}}\n{text}\n```")]
 
 
+def home(found, ini, root):
+    """Return the module that a cell with ``default_exp`` names, and its public names; else nothing."""
+    stem = found.get("default_exp", ".")
+    if "." in stem:  # modules in a folder are not public
+        return None
+    return f"{ini['lib_name']}.{stem}", public_names(root / ini["lib_path"] / f"{stem}.py")
+
+
+def folded(found, code):
+    """Return `code` without the markers of a solution, and by which word it unfolds, None if it is shown."""
+    if "### BEGIN SOLUTION" in code:
+        return re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", code, flags=re.M).rstrip(), "Solution"
+    if "export" in found:
+        imports = all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in ast.parse(code).body)
+        return code, "Imports" if imports else "Source"
+    return code, "Code" if "code-fold" in found else None
+
+
 def translate_code(cell, module, public):
     """Return the cells that stand on the page for one code cell, none where it is hidden."""
     found, code = directives(cell.source)
@@ -108,16 +136,10 @@ def translate_code(cell, module, public):
     figure = any(mime.startswith("image/") for out in cell.outputs for mime in out.get("data", {}))
     if figure and "fig-alt" not in found:
         raise SiteError("the cell draws a figure and has no '#| fig-alt: ...'")
-    solution = "### BEGIN SOLUTION" in code
-    if solution:
-        code = re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", code, flags=re.M).rstrip()
+    code, prompt = folded(found, code)
     cell.source = shortened(code, public) if "exports" in found else code
     cell.metadata = nbformat.NotebookNode()
-    if solution or "export" in found or "code-fold" in found:
-        prompt = "Solution" if solution else "Code"
-        if "export" in found:
-            imports = all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in ast.parse(code).body)
-            prompt = "Imports" if imports else "Source"
+    if prompt:
         cell.metadata.update(tags=["hide-input"],
                              mystnb={"code_prompt_show": prompt, "code_prompt_hide": prompt})
     if figure:
@@ -126,17 +148,12 @@ def translate_code(cell, module, public):
     return [cell, *(api(module, public, code) if exported else [])]
 
 
-def links(name, module, ini):
-    """Return the line under a title: Colab, the notebook on GitHub, the module's source."""
+def links(name, ini, *more):
+    """Return the line under a title: Colab, the notebook on GitHub, and `more`."""
     path = f"blob/{ini['branch']}/{ini['nbs_path']}/{name}"
     colab = f"https://colab.research.google.com/github/{ini['user']}/{ini['repo']}/{path}"
     items = [f'<a class="colab" href="{escape(colab)}">{RINGS}Open in Colab</a>',
-             f'<a href="{escape(ini["git_url"])}/{path}">Notebook on GitHub</a>']
-    if name == "index.ipynb":
-        items.append('<a href="genindex.html">All public names</a>')
-    if module:
-        items.append(f'<a href="_modules/{module.replace(".", "/")}.html">'
-                     f'Source of <code>{module}</code></a>')
+             f'<a href="{escape(ini["git_url"])}/{path}">Notebook on GitHub</a>', *more]
     return f'<p class="links">{" ".join(items)}</p>\n'
 
 
@@ -146,10 +163,7 @@ def translate(nb, name, root=ROOT):
     for number, cell in enumerate(nb.cells):
         try:
             if cell.cell_type == "code":
-                stem = directives(cell.source)[0].get("default_exp", ".")
-                if "." not in stem:  # modules in a folder are not public
-                    module = f"{ini['lib_name']}.{stem}"
-                    public = public_names(root / ini["lib_path"] / f"{stem}.py")
+                module, public = home(directives(cell.source)[0], ini, root) or (module, public)
                 cells += translate_code(cell, module, public)
             elif cell.cell_type != "markdown":
                 raise SiteError(f"a {cell.cell_type} cell has no place on a page")
@@ -160,12 +174,12 @@ def translate(nb, name, root=ROOT):
         except SiteError as error:
             raise SiteError(f"{name}, cell {number}: {error}") from None
         lines += [100 * number] * (len(cells) - len(lines))
-    title = re.match(r"# .+\n\s*(?:>.*(?:\n|$))+", cells[0].source if cells else "")
-    if not title:
-        raise SiteError(f"{name}: the first cell must be '# Title' and '> one-line description'")
-    source = cells[0].source
-    line = links(name, module if public else None, ini)
-    cells[0].source = f"{title[0].rstrip()}\n\n{line}\n{source[title.end():]}"
+    if not cells or not re.fullmatch(r"# .+\n\s*>.+\s*", cells[0].source):  # nbdev drops what follows
+        raise SiteError(f"{name}: the first cell must be '# Title' and '> one-line description', no more")
+    more = ['<a href="genindex.html">All public names</a>'] if name == "index.ipynb" else []
+    if public:
+        more.append(f'<a href="_modules/{module.replace(".", "/")}.html">Source of <code>{module}</code></a>')
+    cells[0].source = f"{cells[0].source.rstrip()}\n\n{links(name, ini, *more)}"
     nb.cells = cells
     nb.metadata = {"kernelspec": {"name": "python3", "display_name": "python3"},
                    "language_info": {"name": "python", "pygments_lexer": "ipython3"},

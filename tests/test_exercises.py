@@ -101,9 +101,9 @@ def test_chapter_and_specifications_agree(topic):
     checks = [name.split("-")[1] for name in graded if name.endswith("-check")]
     assert checks == list(exercises(topic)), "To mend: the same exercises in the same order"
     assert proofs, "a chapter has at least one proof"
-    head = HEAD.search(nb.cells[0].source)
-    assert head, "the title cell must say '*About 90 minutes, of which 40 for the 5 exercises. Needs ...*'"
-    assert int(head[3]) == len(checks), f"the title cell says {head[3]} exercises, there are {len(checks)}"
+    head = HEAD.fullmatch(nb.cells[1].source)
+    assert head, "the second cell must be '*About 90 minutes, of which 40 for the 5 exercises. Needs ...*'"
+    assert int(head[3]) == len(checks), f"the second cell says {head[3]} exercises, there are {len(checks)}"
     assert int(head[2]) < int(head[1]), "the exercises take longer than the chapter"
     order = [path.name for path in notebooks.chapters()]
     for needed in re.findall(r"\((\S+\.ipynb)\)", head[4]):

@@ -249,6 +249,17 @@ def test_damaged_results(small, tmp_path, capsys, line, words):
     assert stopped.value.code == 2 and "remove it or name another folder" in capsys.readouterr().err
 
 
+def test_a_file_that_is_not_there_is_no_empty_one(small, tmp_path):
+    with pytest.raises(FileNotFoundError, match="results.jsonl"):
+        load_results(tmp_path / "results.jsonl")
+    found = reproduce(["t"], out=tmp_path / "new", progress=False)
+    for file in write_report(found, tmp_path / "another"):
+        assert file.exists()
+    (tmp_path / "third/results.jsonl").mkdir(parents=True)
+    with pytest.raises(ValueError, match="is not a file of results"):
+        reproduce(["t"], out=tmp_path / "third", progress=False)
+
+
 def test_record_without_a_quantity_is_not_measured(small, tmp_path):
     reproduce(["t"], out=tmp_path, progress=False)
     records = [record | {"values": {"q": 1.3}} for record in load_results(tmp_path / "results.jsonl")]

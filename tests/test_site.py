@@ -54,7 +54,7 @@ FACTS = r"""async () => {
 
 # --- Translation of notebooks ---------------------------------------------------------------
 
-TITLE = nbformat.v4.new_markdown_cell("# Kernels\n> In one line.\n\nText.")
+TITLE = nbformat.v4.new_markdown_cell("# Kernels\n> In one line.")
 IMAGE = nbformat.v4.new_output("display_data", {"image/png": "aGk=", "text/plain": "<Figure>"})
 
 
@@ -86,7 +86,7 @@ def rooms(tmp_path):
 def test_title_cell_gets_the_links():
     source = translate(notebook(), "99_page.ipynb").cells[0].source
     path = f"{INI['user']}/{INI['repo']}/blob/{INI['branch']}/nbs/99_page.ipynb"
-    assert source.startswith("# Kernels\n> In one line.\n\n<p ") and source.endswith("\nText.")
+    assert source.startswith("# Kernels\n> In one line.\n\n<p ")
     assert f'href="https://colab.research.google.com/github/{path}"' in source
     assert f'href="https://github.com/{path}"' in source
 
@@ -132,9 +132,9 @@ def test_shown_code_leaves_the_docstring_to_the_api_entry(rooms):
 
 
 def test_figure_gets_its_alternative_text():
-    shown, = page(figure("#| fig-alt: A curve: it falls\nplot()"))
+    shown, = page(figure("#| fig-alt: A curve, it falls\nplot()"))
     assert shown.source == "plot()"
-    assert shown.metadata["mystnb"] == {"image": {"alt": "A curve: it falls"}}
+    assert shown.metadata["mystnb"] == {"image": {"alt": "A curve, it falls"}}
 
 
 @pytest.mark.parametrize("cell, message", [
@@ -145,6 +145,9 @@ def test_figure_gets_its_alternative_text():
     ("x = 1\n#| export", "a directive stands below the top of its cell"),
     (figure("plot()"), "draws a figure and has no '#| fig-alt: ...'"),
     (figure("#| fig-alt:\nplot()"), "'#| fig-alt' does not take the value ''"),
+    (figure("#| fig-alt: A curve: it falls\nplot()"), "Quarto reads '#| fig-alt' as YAML"),
+    (figure("#| fig-alt: Curve #1 # falls\nplot()"), "Quarto reads '#| fig-alt' as YAML"),
+    (figure("#| fig-alt: 'A curve'\nplot()"), "Quarto reads '#| fig-alt' as YAML"),
     (nbformat.v4.new_raw_cell("---\ntitle: x\n---"), "a raw cell has no place on a page"),
     (nbformat.v4.new_markdown_cell("::: {.callout}\nx\n:::"), "':::' is not portable Markdown"),
     (nbformat.v4.new_markdown_cell("$$x$$ {#eq-x}"), "'{#' is not portable Markdown"),
@@ -156,10 +159,10 @@ def test_what_the_translation_does_not_know_is_an_error(cell, message):
         page(cell)
 
 
-def test_first_cell_must_be_a_title():
+@pytest.mark.parametrize("text", ["Text", "# Title", TITLE.source + "\n\nText."])
+def test_first_cell_must_be_a_title_and_no_more(text):
     with pytest.raises(SiteError, match="99_page.ipynb: the first cell must be '# Title'"):
-        translate(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("Text")]),
-                  "99_page.ipynb")
+        translate(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)]), "99_page.ipynb")
 
 
 @pytest.mark.parametrize("there, message", [
@@ -187,7 +190,9 @@ def test_quarto_serves_nbdev():
     assert quarto["project"]["type"] == "website" and quarto["metadata-files"] == ["nbdev.yml"]
     html, website = quarto["format"]["html"], quarto["website"]
     assert set(html["theme"]) == {"light", "dark"} and html["html-math-method"] == "mathjax"
-    assert html["keep-md"] is True and "commonmark" in quarto["format"]
+    assert html["keep-md"] is True and quarto["format"]["commonmark"] == {"variant": "+tex_math_dollars"}
+    assert (ROOT / "nbs" / html["css"]).is_file() and quarto["tbl-colwidths"] is False
+    assert (ROOT / "nbs" / quarto["project"]["pre-render"]).resolve() == ROOT / "site/quarto.py"
     assert website["navbar"]["search"] is True and website["page-navigation"] is True
     assert website["repo-subdir"] == INI["nbs_path"]
     assert [item["href"] for item in website["navbar"]["right"]] == [INI["git_url"]]
