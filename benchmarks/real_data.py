@@ -125,12 +125,13 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if unknown := [name for name in args.page if name not in PAGES]:
         parser.error(f"no such page: {', '.join(unknown)}; known are {', '.join(PAGES)}")
-    record = json.loads(args.out.read_text(encoding="utf-8")) if args.out.exists() else {}
-    about = {"command": "python benchmarks/real_data.py", "date": str(date.today()), "machine": machine()}
+    record = json.loads(args.out.read_text(encoding="utf-8")) if args.out.exists() else {"pages": {}}
     for name in args.page or PAGES:
         print(f"{name}: ", end="", flush=True)
         start = time.perf_counter()
-        record[name] = {**about, **PAGES[name]()}
+        pages = {**record["pages"], name: PAGES[name]()}
+        record = {"command": "python benchmarks/real_data.py", "date": str(date.today()), "machine": machine(),
+                  "pages": {page: pages[page] for page in PAGES if page in pages}}
         args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         print(f"{time.perf_counter() - start:.1f} s")
 

@@ -13,7 +13,7 @@ FIRST = ["test_notebooks", "test_arrays", "test_datasets", "test_plots", "test_k
          "test_orderq", "test_pursuit", "test_eigenpro", "test_pca", "test_surrogate", "test_adaptive",
          "test_attention", "test_reproductions", "test_robustness", "test_exercises"]
 LAST = ["test_benchmarks", "test_package", "test_classroom", "test_site", "test_slides"]
-GROUPS = {"test_adaptive": "adaptive", "test_site": "browser", "test_slides": "browser", "test_package": "package", "test_classroom": "classroom"}
+BROWSER = {"test_site", "test_slides"}  # one for all pages
 SECONDS = defaultdict(float)  # by stage
 NOTES = {}  # remarks on a stage, for the same table
 
@@ -35,13 +35,21 @@ def stage(nodeid):
     return f"{name}: {test.partition('[')[0]}" if name == "test_notebooks" else name
 
 
-@pytest.hookimpl(tryfirst=True)  # before groups are read
 def pytest_collection_modifyitems(items):
-    """Sort the tests; those that share something expensive go to one worker, as one group."""
     items.sort(key=lambda item: rank(item.path.stem))
-    for item in items:
-        if group := GROUPS.get(item.path.stem):
-            item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Where several workers run, the tests of a file, which share fixtures, go to one; each chapter goes by itself."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
+            return "browser" if file in BROWSER else nodeid if file == "test_notebooks" else file
+
+    return Groups(config, log)
 
 
 def pytest_generate_tests(metafunc):

@@ -182,8 +182,8 @@ def test_degenerate_columns_are_left_out(method):
 
 
 @pytest.mark.parametrize("estimator", [SparsePCE(), SparsePCE((3, 2), method="omp", norm=0.7), AnisotropicKernelPCA(),
-                                       AnisotropicKernelPCA(solver="randomized"), ProjectedSurrogate(budget=3),
-                                       ProjectedSurrogate(optimizer="adam", budget=6)], ids=lambda e: str(e)[:60])
+                                       AnisotropicKernelPCA(solver="randomized"), ProjectedSurrogate(budget=6),
+                                       ProjectedSurrogate(optimizer="adam", budget=12)], ids=lambda e: str(e)[:60])
 def test_scikit_learns_contract(estimator):
     results = check_estimator(estimator, on_skip=None)
     assert len(results) > 40
