@@ -26,7 +26,7 @@ course: $(READY)  ## install, build the pages, execute every chapter with its ch
 test: export OMP_NUM_THREADS ?= 1
 test: $(READY)  ## run the whole test suite
 	@$(PY) -m pytest tests/test_notebooks.py -k "not chapter"
-	@$(PY) -m pytest -n logical --maxprocesses 4 -k "chapter or not test_notebooks"
+	@$(PY) -m pytest -n auto -k "chapter or not test_notebooks"
 
 lab: $(READY)  ## open the notebooks in JupyterLab
 	@$(PY) -m jupyterlab --notebook-dir=nbs $$([ "$$(id -u)" -ne 0 ] || echo --allow-root)

@@ -1,4 +1,4 @@
-"""What chapters show of data that the repository does not carry: ``python benchmarks/real_data.py [PAGE ...]``.
+"""What chapters show of data that the repository does not carry: ``python benchmarks/real_data.py``.
 
 It measures on MNIST, on the propulsion plant and on the airfoil, and keeps what it finds in
 ``benchmarks/results/real_data.json``. The pages draw from that file, so that they are the same with
@@ -113,27 +113,22 @@ def errata():
     return {"rows": len(y), "levels": len(levels), "smallest step": short(np.diff(levels).min())[0]}
 
 
-PAGES = {page.__name__: page for page in (bandwidth, pursuit, eigenpro, adaptive, errata)}
+PAGES = (bandwidth, pursuit, eigenpro, adaptive, errata)
 
 
 def main(argv=None):
-    """Measure for the named pages and keep the results."""
+    """Measure for all pages and keep the results."""
     parser = argparse.ArgumentParser(description="What chapters show of data that the repository does not carry.")
-    parser.add_argument("page", nargs="*", metavar="PAGE", help=f"which ones: {', '.join(PAGES)} (all)")
     parser.add_argument("--out", type=Path, default=RESULTS / "real_data.json", metavar="FILE",
                         help="benchmarks/results/real_data.json")
     args = parser.parse_args(argv)
-    if unknown := [name for name in args.page if name not in PAGES]:
-        parser.error(f"no such page: {', '.join(unknown)}; known are {', '.join(PAGES)}")
-    record = json.loads(args.out.read_text(encoding="utf-8")) if args.out.exists() else {"pages": {}}
-    for name in args.page or PAGES:
-        print(f"{name}: ", end="", flush=True)
+    record = {"command": "python benchmarks/real_data.py", "date": str(date.today()), "machine": machine(), "pages": {}}
+    for page in PAGES:
+        print(f"{page.__name__}: ", end="", flush=True)
         start = time.perf_counter()
-        pages = {**record["pages"], name: PAGES[name]()}
-        record = {"command": "python benchmarks/real_data.py", "date": str(date.today()), "machine": machine(),
-                  "pages": {page: pages[page] for page in PAGES if page in pages}}
-        args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        record["pages"][page.__name__] = page()
         print(f"{time.perf_counter() - start:.1f} s")
+    args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Run benchmarks: ``python benchmarks/run.py [NAME ...] [--only TEXT] [--quick] [--out FOLDER]``.
 
 Each row is printed when it has been measured. What has been measured when the command is stopped is kept
-in ``_build/bench``, and the same command goes on from there.
+in ``_build/bench``, and the same command, with the same code on the same machine, goes on from there.
 """
 
 import argparse
+import hashlib
 import importlib
 import json
 import sys
@@ -45,7 +46,7 @@ def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, me
         Measure memory, too; when quick, that of one case of the first setting.
     part : Path or None
         Where to keep the record after each setting, and to print its rows and the time that is left.
-        Settings that are there already, measured in the same way on the same machine, are not measured again.
+        Settings that are there already are not measured again.
 
     Returns
     -------
@@ -62,10 +63,8 @@ def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, me
     command = f"python benchmarks/run.py {name}" + " --quick" * quick
     record = {"name": name, "title": bench.TITLE, "command": command,
               "date": date.today().isoformat(), "machine": machine(), "limits": {}, "rows": []}
-    how = [command, repeats, options, record["machine"]]
     if part and part.exists():
-        before, kept = json.loads(part.read_text(encoding="utf-8"))
-        record = kept if before == how else record
+        record = json.loads(part.read_text(encoding="utf-8"))
     settings = [setting for setting in bench.settings(quick) if only in label(setting)]
     known = {row["setting"] for row in record["rows"]}
     if part and settings:
@@ -93,7 +92,8 @@ def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, me
                 tqdm.write(line(record["rows"][-1]))
         if part:
             part.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps([how, record]), encoding="utf-8")
+            part.with_suffix(".new").write_text(json.dumps(record), encoding="utf-8")
+            part.with_suffix(".new").replace(part)
     return record
 
 
@@ -159,13 +159,17 @@ def main(argv=None):
             parser.error(f"unknown benchmark {name!r}; there are {', '.join(NAMES)}")
     built = HERE.parent / "_build/bench"
     out = args.out or (built if args.quick else HERE / "results")
-    for name in args.names or NAMES:
-        part = built / f"{name}.part.json"
+    code = [file.read_text(encoding="utf-8") for folder in ("rfteach", "benchmarks")
+            for file in sorted((HERE.parent / folder).glob("*.py"))]
+    what = json.dumps([sys.argv[1:] if argv is None else argv, machine(), code])
+    how = hashlib.sha256(what.encode()).hexdigest()[:12]
+    parts = {name: built / f"{how}.{name}.part" for name in args.names or NAMES}
+    for name, part in parts.items():
         try:
             record = run(name, quick=args.quick, only=args.only, repeats=args.repeats, patience=args.patience,
                          settle=args.settle, part=part)
         except KeyboardInterrupt:
-            sys.exit(f"\nstopped; what has been measured is in {part}, and the same command goes on from there")
+            sys.exit(f"\nstopped; what has been measured is in {built}, and the same command goes on from there")
         if not record["rows"]:
             print(f"{name}: no setting contains {args.only!r}")
             continue
@@ -173,6 +177,7 @@ def main(argv=None):
         if not args.only:  # a part must not replace the whole
             out.mkdir(parents=True, exist_ok=True)
             (out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    for part in parts.values():
         part.unlink(missing_ok=True)
 
 

@@ -203,7 +203,7 @@ def build(notebooks=None, out=None, root=ROOT):
     from sphinx.cmd.build import build_main
 
     notebooks, out = notebooks or root / "nbs", out or root / "_build/site"
-    sections, pages = contents(root), root / "_build/site-src"
+    sections, pages = contents(root), out.with_name(f"{out.name}-src")
     listed = [name for _, names in sections for name in names]
     there = {path.name for path in notebooks.glob("*.ipynb")}
     if lost := sorted(set(listed) ^ there):

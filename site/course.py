@@ -30,9 +30,10 @@ def digest(*patterns):
     return found.hexdigest()
 
 
-def unless_done(mark, key, step):
-    """Take a step, and keep `key` in the file `mark`; do nothing where that has been done."""
-    if not (mark.exists() and mark.read_text() == key):
+def unless_done(made, key, step):
+    """Take a step that makes the file `made`, and keep `key` beside it; do nothing where that has been done."""
+    mark = made.with_name(".key")
+    if not (made.exists() and mark.exists() and mark.read_text() == key):
         mark.unlink(missing_ok=True)
         step()
         mark.write_text(key)
@@ -41,9 +42,10 @@ def unless_done(mark, key, step):
 def pages():
     """Build the pages from the stored outputs."""
     lib = settings(ROOT)["lib_path"]
-    key = digest("nbs/*.ipynb", f"{lib}/*.py", "site/*.py", "site/static/*", "settings.ini", "constraints.txt", "_quarto.yml")
+    key = digest("nbs/*.ipynb", f"{lib}/*.py", "site/*.py", "site/static/*", "settings.ini", "constraints.txt",
+                 "_quarto.yml")
     # in a process of its own, as Sphinx changes the one that it runs in
-    unless_done(SITE / ".key", key, lambda: command(sys.executable, ROOT / "site/build.py"))
+    unless_done(SITE / "index.html", key, lambda: command(sys.executable, ROOT / "site/build.py"))
 
 
 def command(*words, fine=(0,)):
@@ -59,16 +61,20 @@ def numbers():
     """Measure published numbers, the fast tier; keep what the command prints."""
     def measure():
         text = command(Path(sys.executable).parent / "rfteach", "reproduce", "--out", REPORT.parent, fine=(0, 1))
-        REPORT.write_text(text, encoding="utf-8")  # status 1: a value is worse; it says which
+        if "in all: " not in text:  # status 1 is that of a value that is worse, and of an error that nobody expects
+            raise SiteError(text)
+        REPORT.write_text(text, encoding="utf-8")
 
-    unless_done(REPORT.parent / ".key", digest(f"{settings(ROOT)['lib_path']}/*.py", "constraints.txt"), measure)
+    unless_done(REPORT, digest(f"{settings(ROOT)['lib_path']}/*.py", "constraints.txt"), measure)
 
 
 def said(name, result):
     """Return the line about a job that is done."""
-    if name == PAGES and not isinstance(result, Exception):
+    if name in (PAGES, NUMBERS) and isinstance(result, Exception):
+        return f"{name}: stopped\n{result}"
+    if name == PAGES:
         return f"The pages are ready, more is to come. Open in a browser:\n    {(SITE / 'index.html').as_uri()}"
-    return notebooks.progress_line(name, result) if name not in (PAGES, NUMBERS) else None
+    return notebooks.progress_line(name, result) if name != NUMBERS else name
 
 
 def main():
@@ -82,8 +88,8 @@ def main():
     for name, error in failed.items():
         print(f"{name}: {error}\n", file=sys.stderr)
     cells = sum(len(notebooks.code_cells(notebooks.NBS / name)) for name in chapters if name not in failed)
-    print(f"{len(chapters) - len(failed.keys() & chapters)} of {len(chapters)} chapters executed with their checks, "
-          f"{cells} cells.")
+    print(f"{len(chapters) - len(failed.keys() & chapters)} of {len(chapters)} chapters hold, with their checks: "
+          f"{cells} cells executed now or before.")
     if other := {name: found for name, found in results.items() if name in chapters and found and name not in failed}:
         print("This machine gives other outputs than the stored ones in "
               + ", ".join(f"{name} ({len(found)} cells)" for name, found in other.items()) + "; make test says which.")

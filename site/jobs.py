@@ -1,6 +1,7 @@
 """Jobs side by side, with one line of progress that says how much time is left."""
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -24,26 +25,30 @@ class Progress:
     ----------
     expected : dict of str to float
         For each job the seconds that it takes on a common machine.
+    workers : int, optional
+        How many jobs run at a time.
     stream : file, optional
         Where the line goes, standard output by default. On a terminal it is written over and over;
-        elsewhere a new one follows each job.
+        elsewhere it stands before what is said of each job.
     """
 
-    def __init__(self, expected, stream=None):
+    def __init__(self, expected, stream=None, workers=WORKERS):
         self.expected, self.stream, self.lock = dict(expected), stream or sys.stdout, threading.Lock()
+        self.workers = workers
         self.started, self.took, self.begin = {}, {}, time.monotonic()
 
     def left(self):
-        """Return an estimate of the seconds that are left, from how fast the jobs have been so far."""
+        """Return an estimate of the seconds that are left, from how fast the jobs have been so far; hold the lock."""
         now = time.monotonic()
+        took = {name: t for name, t in self.took.items() if t > 0.05 * self.expected[name]}  # not what was done before
         running = {name: now - t for name, t in self.started.items() if name not in self.took}
-        seen = sum(self.took.values()) + sum(running.values())
-        planned = sum(self.expected[name] for name in self.took) + sum(
+        seen = sum(took.values()) + sum(running.values())
+        planned = sum(self.expected[name] for name in took) + sum(
             min(seconds, self.expected[name]) for name, seconds in running.items())
         speed = seen / planned if planned > 20 else 1.0
         rest = {name: max(speed * seconds - running.get(name, 0.0), 0.0)
                 for name, seconds in self.expected.items() if name not in self.took}
-        return max([sum(rest.values()) / WORKERS, *rest.values()], default=0.0)
+        return max([sum(rest.values()) / self.workers, *rest.values()], default=0.0)
 
     def show(self, text=None):
         """Write the line of progress, above it a line that stays, `text`."""
@@ -54,11 +59,10 @@ class Progress:
                 line += f", about {in_words(max(self.left(), 1))} left"
             if self.stream.isatty():
                 stays = f"{text}\n" if text else ""
-                self.stream.write(f"\r\x1b[2K{stays}{(line + ': ' + ', '.join(running))[:100]}")
-            elif text:
-                self.stream.write(f"{text}\n")
+                width = shutil.get_terminal_size().columns - 1
+                self.stream.write(f"\r\x1b[2K{stays}{(line + ': ' + ', '.join(running))[:width]}")
             else:
-                self.stream.write(f"{line}\n")
+                self.stream.write(f"{line}: {text}\n" if text else f"{line}\n")
             self.stream.flush()
 
     def end(self):
@@ -68,8 +72,8 @@ class Progress:
             self.stream.flush()
 
 
-def run(jobs, expected, said, first=None, stream=None):
-    """Carry out `jobs`, as many at a time as there are cores, those early that take long.
+def run(jobs, expected, said, first=None, stream=None, workers=WORKERS):
+    """Carry out `jobs`, some at a time, those early that take long.
 
     Parameters
     ----------
@@ -83,6 +87,8 @@ def run(jobs, expected, said, first=None, stream=None):
         The job to begin with.
     stream : file, optional
         Where the progress goes.
+    workers : int, optional
+        How many at a time; as many as there are cores, four at most.
 
     Returns
     -------
@@ -90,18 +96,21 @@ def run(jobs, expected, said, first=None, stream=None):
         What each job returned, or the exception that it raised.
     """
     results = {}
-    progress = Progress({name: expected.get(name, 10.0) for name in jobs}, stream)
+    progress = Progress({name: expected.get(name, 10.0) for name in jobs}, stream, workers)
 
     def carry_out(name):
-        progress.started[name] = time.monotonic()
+        start = time.monotonic()
+        with progress.lock:
+            progress.started[name] = start
         try:
-            results[name] = jobs[name]()
+            result = jobs[name]()
         except Exception as error:  # the caller tells
-            results[name] = error
-        progress.took[name] = time.monotonic() - progress.started[name]
-        progress.show(said(name, results[name]))
+            result = error
+        with progress.lock:
+            results[name], progress.took[name] = result, time.monotonic() - start
+        progress.show(said(name, result))
 
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         try:
             futures = [pool.submit(carry_out, name)
                        for name in sorted(jobs, key=lambda name: (name != first, -progress.expected[name]))]
@@ -109,8 +118,11 @@ def run(jobs, expected, said, first=None, stream=None):
                 time.sleep(0.2)
                 if progress.stream.isatty():
                     progress.show()
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        except KeyboardInterrupt:  # what runs would go on for a minute; kernels end with this process
+            progress.end()
+            print("\nstopped; what is done is kept, and the same command goes on from there", flush=True)
+            os._exit(130)
     progress.end()
+    for future in futures:
+        future.result()  # what went wrong beside the jobs
     return results

@@ -1,4 +1,4 @@
-"""What is done with notebooks: ``python site/notebooks.py export|store|readme|processors ...``.
+"""What is done with notebooks: ``python site/notebooks.py export|store|readme|processors|older ...``.
 
 export      write the modules of the package from the notebooks (orphaned modules are removed)
 store       execute every chapter into _build/nbs (what has not changed is not executed again), then
@@ -6,12 +6,14 @@ store       execute every chapter into _build/nbs (what has not changed is not e
 readme      write README.md from nbs/index.ipynb
 processors  execute every chapter as older processors do, with one thread and with two, and compare
             the outputs with the stored ones
+older       print the environment of one of these processors, a variable in each line
 """
 
 import functools
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -36,11 +38,11 @@ SECONDS = ROOT / "site/seconds.json"  # how long each chapter takes, for the tim
 # newer processors are switched off, but for the named ones.
 PROCESSORS = {
     "SSE, one thread": {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem",
-                        "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE", "NPY_DISABLE_CPU_FEATURES": ""},
-    "SSE, two threads": {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem",
-                         "ONEDNN_MAX_CPU_ISA": "SSE41", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
+                        "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE", "NPY_DISABLE_CPU_FEATURES": "",
+                        **jobs.ONE_THREAD},
     "AVX2, one thread": {"ATEN_CPU_CAPABILITY": "avx2", "OPENBLAS_CORETYPE": "Haswell",
-                         "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2", "NPY_DISABLE_CPU_FEATURES": "X86_V3"},
+                         "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2", "NPY_DISABLE_CPU_FEATURES": "X86_V3",
+                         **jobs.ONE_THREAD},
     "Zen, two threads": {"ATEN_CPU_CAPABILITY": "avx2", "OPENBLAS_CORETYPE": "Zen",
                          "ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
     "as it is, two threads": {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"},
@@ -104,9 +106,10 @@ def export():
             (ROOT / name).write_bytes(code)
 
 
-def content_key(nb):
-    """Return a hash of what the outputs of the notebook `nb` depend on."""
-    parts = [sys.version, *(os.environ.get(name, "") for names in PROCESSORS.values() for name in names)]
+def content_key(nb, env=None):
+    """Return a hash of what the outputs of the notebook `nb` depend on; `env` is as in `execute`."""
+    env = {**jobs.ONE_THREAD, **os.environ, **(env or {})}
+    parts = [sys.version, *(env.get(name, "") for names in PROCESSORS.values() for name in names)]
     parts += [f"{cell.cell_type}\n{cell.source}" for cell in nb.cells]
     text = "\n".join(parts)
     package = [file for file in sorted((ROOT / settings(ROOT)["lib_path"]).rglob("*.py"))
@@ -133,7 +136,8 @@ def kernel_environment():
     env = {**jobs.ONE_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(paths),
            "MPLCONFIGDIR": str(ROOT / "_build/matplotlib"),
            "IPYTHONDIR": str(ROOT / "_build/ipython")}
-    for name in ("MPLBACKEND", "SCIPY_ARRAY_API", "RFTEACH_DATA"):  # a page is the same with the data and without
+    env["RFTEACH_CACHE"] = str(ROOT / "_build/no data")  # a page is the same with the data and without
+    for name in ("MPLBACKEND", "SCIPY_ARRAY_API", "RFTEACH_DATA"):
         env.pop(name, None)
     subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], env=env, check=True,
                    capture_output=True)
@@ -167,7 +171,7 @@ def execute(notebook, folder=BUILT, env=None):
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     nb = nbformat.read(notebook, as_version=4)
-    key, target = content_key(nb), folder / notebook.name
+    key, target = content_key(nb, env), folder / notebook.name
     if target.exists() and record(target).get("key") == key:
         return target
     for cell in nb.cells:
@@ -208,7 +212,7 @@ def progress_line(name, result):
     """Return the line about a chapter that has been executed."""
     if isinstance(result, Exception):
         return f"{name}: stopped"
-    return f"{name:32}{record(BUILT / name)['seconds']:6.1f} s"
+    return f"{name:32}{record(BUILT / name)['seconds']:6.1f} s"  # now or before, where nothing has changed
 
 
 def code_cells(notebook):
@@ -231,9 +235,8 @@ def described(found):
 def store():
     """Execute every chapter and store the outputs that do not agree with the stored ones."""
     results = jobs.run(*as_jobs(execute), said=progress_line)
-    for error in results.values():
-        if isinstance(error, Exception):
-            raise error
+    if errors := [str(error) for error in results.values() if isinstance(error, Exception)]:
+        raise NotebookError("\n\n".join(errors))
     seconds = json.loads(SECONDS.read_text())
     for notebook in chapters():
         executed = results[notebook.name]
@@ -248,9 +251,7 @@ def store():
         if renewed:
             nbformat.write(nb, notebook)
             print(f"stored the outputs of {renewed} cells in nbs/{notebook.name}")
-        took = max(record(executed)["seconds"], 1.0)
-        if not 0.5 < took / seconds.get(notebook.name, 1e-9) < 2:  # machines differ
-            seconds[notebook.name] = round(took)
+        seconds.setdefault(notebook.name, max(1, round(record(executed)["seconds"])))
     kept = {notebook.name: seconds[notebook.name] for notebook in chapters()}
     SECONDS.write_text(json.dumps(kept, indent=1) + "\n")
     for name, content in derive("nbdev_clean").items():
@@ -271,13 +272,16 @@ def processor(name):
 
 def processors():
     """Execute every chapter in each of `PROCESSORS` and say which outputs are not the stored ones."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        raise NotebookError(f"an x86-64 processor is needed to play older ones, this is {platform.machine()}")
     faults = 0
     for name in PROCESSORS:
         env = processor(name)
         print(f"== {name}: {' '.join(f'{key}={value!r}' for key, value in env.items())}", flush=True)
         folder = ROOT / "_build/processors" / re.sub(r"\W+", "-", name)
         step = functools.partial(stale, folder=folder, env=env)
-        for chapter, found in jobs.run(*as_jobs(step), said=lambda *_: None).items():
+        workers = max(1, jobs.WORKERS // int(env.get("OMP_NUM_THREADS", 1)))
+        for chapter, found in jobs.run(*as_jobs(step), said=lambda *_: None, workers=workers).items():
             if found:
                 faults += 1
                 print(f"{chapter}:", *(str(found).splitlines() if isinstance(found, Exception) else
@@ -296,7 +300,8 @@ def write_readme():
 
 
 if __name__ == "__main__":
-    STEPS = {"export": export, "store": store, "readme": write_readme, "processors": processors}
+    STEPS = {"export": export, "store": store, "readme": write_readme, "processors": processors,
+             "older": lambda: print(*map("=".join, processor("SSE, one thread").items()), sep="\n")}
     if len(sys.argv) < 2 or not set(sys.argv[1:]) <= set(STEPS):
         sys.exit(__doc__)
     try:

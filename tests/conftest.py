@@ -40,6 +40,13 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    import jobs
+
+    return jobs.WORKERS
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Where several workers run, the tests of a file, which share fixtures, go to one; each chapter goes by itself."""
     from xdist.scheduler import LoadScopeScheduling

@@ -13,6 +13,7 @@ import pytest
 import harness
 import memory
 import mnist
+import real_data
 import run
 import surrogates
 import tables
@@ -108,8 +109,15 @@ def test_what_has_been_measured_is_kept_when_it_is_stopped(tmp_path, monkeypatch
     assert begun == [1, 2, 2]
     assert [row["setting"] for row in json.loads((tmp_path / "toy.json").read_text())["rows"]] == ["size=1", "size=2"]
     run.main(command)
+    assert begun == [1, 2, 2, 1, 2], "what is complete is measured anew"
+    stop = True
+    with pytest.raises(SystemExit):
+        run.main(command)
+    stop = False
     run.main([*command, "--repeats", "2"])
-    assert begun == [1, 2, 2, 1, 2, 1, 2], "what is complete is measured anew"
+    assert begun[5:] == [1, 2, 1, 2], "another command does not take it"
+    run.main(command)
+    assert begun[9:] == [2], "nor takes it away"
 
 
 def test_unknown_names_are_refused(capsys):
@@ -170,6 +178,23 @@ def test_memory_of_known_allocations(case, beside):
     measured = memory.extra_memory("test_benchmarks", case, {"n": n})
     assert measured["bytes"] == pytest.approx(beside * n, abs=0.1 * n)
     assert measured["of_result"] == pytest.approx(measured["bytes"] / n, abs=0.01)
+
+
+def test_what_pages_show_of_real_data(tmp_path, monkeypatch, capsys):
+    """Tiny data in place of the real ones; and the kept record has what the pages read."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 15))
+    rows = X, (X[:, 0] > 0).astype(float)
+    monkeypatch.setattr(real_data, "load_propulsion", lambda split, **options: rows)
+    kept = json.loads((run.HERE / "results/real_data.json").read_text(encoding="utf-8"))["pages"]
+    assert list(kept) == [page.__name__ for page in real_data.PAGES]
+    monkeypatch.setattr(real_data, "PAGES", (real_data.bandwidth, real_data.errata))
+    real_data.main(["--out", str(tmp_path / "real.json")])
+    found = json.loads((tmp_path / "real.json").read_text(encoding="utf-8"))["pages"]
+    assert found["errata"] == {"rows": 40, "levels": 2, "smallest step": 1.0}
+    assert found["bandwidth"].keys() == kept["bandwidth"].keys()
+    assert found["bandwidth"]["methods"].keys() == kept["bandwidth"]["methods"].keys()
+    assert "bandwidth: " in capsys.readouterr().out
 
 
 def test_tables_keep_what_is_measured(tmp_path, monkeypatch, capsys):

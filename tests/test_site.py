@@ -211,12 +211,13 @@ def test_nbdev_yml_agrees_with_settings():
 # --- The pages in a browser -----------------------------------------------------------------
 
 @pytest.fixture(scope="session")
-def site():
+def site(tmp_path_factory):
     """Build the site from the stored outputs and return its folder."""
-    stale = ROOT / "_build/site/stale.html"
-    stale.parent.mkdir(parents=True, exist_ok=True)
+    stale = tmp_path_factory.mktemp("built") / "site/stale.html"
+    stale.parent.mkdir()
     stale.write_text("left from an earlier build")
-    done = subprocess.run([sys.executable, ROOT / "site/build.py"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, ROOT / "site/build.py", ROOT / "nbs", stale.parent], capture_output=True,
+                          text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not stale.exists()
     return stale.parent
