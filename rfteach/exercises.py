@@ -187,16 +187,24 @@ def _limited(function, seconds):
     def disarm():
         with lock:
             done.set()
-            put(None)  # an exception that is on its way and has not arrived
+        # One may be on its way: another takes its place, and is awaited. Taking it back would leave Python 3.11
+        # waiting for it, and the next line that a debugger traces would never end.
+        if late.is_set():
+            put(ctypes.py_object(_Late))
+            while True:
+                time.sleep(0)
 
     threading.Thread(target=watch, daemon=True).start()
     try:
         function()
     finally:
-        try:
-            disarm()
-        except _Late:
-            disarm()
+        for _ in range(3):  # the last one of the watch, and the one that is awaited
+            try:
+                disarm()
+                break
+            except _Late:
+                if done.is_set():
+                    break
     if late.is_set():
         raise _Late
 

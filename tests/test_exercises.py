@@ -346,6 +346,27 @@ def test_a_stopped_answer_leaves_no_exception_behind(double, monkeypatch):
     assert double.verdict(lambda x: 2 * x) is None
 
 
+def test_a_debugger_works_after_a_check():
+    """An exception that is taken back makes Python 3.11 trace the next call for ever."""
+    code = """
+        import sys
+        import rfteach.exercises as exercises
+        exercises.LIMIT = 0.2
+        gram = exercises.exercises("kernels")["gram"]
+        def endless(*inputs):
+            while True:
+                pass
+        for answer in (gram.model, endless):
+            verdict = gram.verdict(answer)
+            sys.settrace(lambda *event: None)
+            (lambda: None)()
+            sys.settrace(None)
+        print(verdict.violated)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "time\n", done.stderr
+
+
 def test_entries_of_symbols_and_of_descriptions():
     assert differ([1, 2], [1, 3], "y", "y with X turned") == "y[1] = 2, but y with X turned = 3 at [1]"
 
