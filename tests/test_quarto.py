@@ -151,7 +151,8 @@ def public():
             stem = directives(cell.source)[0].get("default_exp", ".")
             if "." not in stem:
                 module = importlib.import_module(f"{INI['lib_name']}.{stem}")
-                found += [(name, module, n) for n in module.__all__ if callable(getattr(module, n))]
+                found += [(name, module, n) for n in module.__all__
+                          if inspect.isroutine(getattr(module, n)) or inspect.isclass(getattr(module, n))]
     return found
 
 
