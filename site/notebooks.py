@@ -30,7 +30,7 @@ from readme import readme
 
 ROOT = Path(__file__).absolute().parent.parent
 NBS, BUILT = ROOT / "nbs", ROOT / "_build/nbs"
-CELL_TIMEOUT = 600  # seconds; a cell that takes longer is taken to hang
+CELL_TIMEOUT = 300  # seconds; a cell that takes longer is taken to hang
 SECONDS = ROOT / "site/seconds.json"  # how long each chapter takes, for the time that is left
 
 # What makes the libraries behave as on an older processor; they read it when they are loaded. MKL does
