@@ -10,7 +10,6 @@ __all__ = ['ArrayLike', 'Array', 'Sparse', 'Seed', 'Device', 'Like', 'resolve_de
 # %% ../nbs/00_arrays.ipynb #552b1cb1
 import numbers
 import re
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -132,6 +131,14 @@ def _check_finite(T, name):
     )
 
 
+class _Writeable:
+    """The memory of a read-only array, for torch, which warns where it cannot write."""
+
+    def __init__(self, A):
+        self.owner, given = A, A.__array_interface__
+        self.__array_interface__ = {**given, "data": (given["data"][0], False)}
+
+
 def _numpy_to_tensor(A, name):
     """View a NumPy array as a tensor; copy only what torch cannot view."""
     if A.dtype == object:
@@ -153,13 +160,9 @@ def _numpy_to_tensor(A, name):
         A = A.astype(A.dtype.newbyteorder("="))
     if any(stride < 0 or stride % A.itemsize for stride in A.strides):
         A = np.ascontiguousarray(A)
-    with (
-        warnings.catch_warnings()
-    ):  # a read-only array is viewed too: nothing here writes to its input
-        warnings.filterwarnings(
-            "ignore", message="The given NumPy array is not writable"
-        )
-        return torch.from_numpy(A)
+    if not A.flags.writeable:  # viewed too: nothing here writes to its input
+        A = np.asarray(_Writeable(A))
+    return torch.from_numpy(A)
 
 # %% ../nbs/00_arrays.ipynb #ed44001a
 def as_tensor(

@@ -592,6 +592,14 @@ def basis_pursuit_denoising(
     >>> found.coef.round(6), round(found.l1_norm, 6), found.converged
     (array([0., 0., 2.]), 2.0, True)
     """
+    found, trouble = _basis_pursuit(A, y, sigma, tol, max_iter)
+    if trouble:
+        warnings.warn(trouble, ConvergenceWarning, stacklevel=2)
+    return found
+
+
+def _basis_pursuit(A, y, sigma, tol=1e-6, max_iter=None):
+    """What `basis_pursuit_denoising` returns, and in words why it did not converge, else None."""
     A, like = as_tensor(A, name="A")
     y, _ = as_tensor(y, name="y", ndim=1)
     if len(A) != len(y):
@@ -624,22 +632,21 @@ def basis_pursuit_denoising(
         if converged or n_iter >= max_iter:
             break
     gap = gap if residual <= sigma + close else math.inf
+    trouble = None
     if not converged:
         remedy = (
             "max_iter" if n_iter >= max_iter else "sigma: columns are too much alike"
         )
-        warnings.warn(
+        trouble = (
             f"basis pursuit denoising stopped after {n_iter} steps with residual {residual * b:.4g} for "
             f"sigma={sigma * b:.4g} and a duality gap of {gap / a * b:.4g} for a norm of "
-            f"{l1_norm / a * b:.4g}; raise {remedy}",
-            ConvergenceWarning,
-            stacklevel=2,
+            f"{l1_norm / a * b:.4g}; raise {remedy}"
         )
     if not l1_norm / a * b < math.inf:
         raise ValueError(
             "the coefficients overflow in float64; rescale A and y, or raise sigma"
         )
-    return BasisPursuitResult(
+    found = BasisPursuitResult(
         coef=like.restore(torch.from_numpy(coef / a * b)),
         support=np.flatnonzero(coef),
         l1_norm=float(l1_norm / a * b),
@@ -649,6 +656,7 @@ def basis_pursuit_denoising(
         n_iter=n_iter,
         converged=bool(converged),
     )
+    return found, trouble
 
 # %% ../nbs/06_orderq.ipynb #072a6bda
 class _WaveEffects:
@@ -1190,19 +1198,20 @@ class SRFERegressor(_SparseExpansion):
         size, errors = np.linalg.norm(y), np.full(len(_TOLERANCES), np.inf)
         if self.tolerance != "auto":
             tolerance = float(self.tolerance)
-            found = self._pursue(A, y, tolerance)
+            found, trouble = self._pursue(A, y, tolerance)
+            if trouble:
+                warnings.warn(trouble, ConvergenceWarning)
         else:
             fold = np.arange(len(y)) % self.n_folds
             if size > 0 and fold.max() > 0:
                 errors = _cross_validate(A, y, fold, self.max_iter) / len(y)
             for tolerance in _TOLERANCES[: errors.argmin() + 1][::-1]:
                 try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("error", ConvergenceWarning)
-                        found = self._pursue(A, y, tolerance)
-                    break
-                except (ValueError, ConvergenceWarning):
+                    found, trouble = self._pursue(A, y, tolerance)
+                except ValueError:
                     continue  # on all rows the path does not get as far as on parts of them
+                if not trouble:
+                    break
         return torch.from_numpy(found.coef), {
             "tolerance_": float(tolerance),
             "cv_errors_": errors,
@@ -1213,7 +1222,7 @@ class SRFERegressor(_SparseExpansion):
 
     def _pursue(self, A, y, tolerance):
         try:
-            return basis_pursuit_denoising(
+            return _basis_pursuit(
                 A, y, tolerance * np.linalg.norm(y), max_iter=self.max_iter
             )
         except ValueError as error:

@@ -7,7 +7,6 @@ __all__ = ['NystroemFeatures', 'RBFRegressor']
 
 # %% ../nbs/05_rbf.ipynb #44b97aa2
 import numbers
-import warnings
 from copy import copy
 from typing import Self
 
@@ -20,8 +19,7 @@ from sklearn.base import (
     RegressorMixin,
     TransformerMixin,
 )
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -67,13 +65,19 @@ _MEDIAN_ROWS = 3000
 
 
 def _kmeans(D, m, rng):
-    """Means of m clusters of the rows of D."""
-    scale = float(D.abs().max()) or 1.0
-    means = KMeans(m, n_init=1, max_iter=20, random_state=int(rng.integers(2**31)))
-    with warnings.catch_warnings():  # rows that differ by rounding only are one cluster
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        means.fit((D / scale).cpu().numpy())
-    return torch.from_numpy(means.cluster_centers_).to(D) * scale
+    """Means of m clusters of the rows of D, after twenty of Lloyd's steps."""
+    centre, scale = D.mean(0), float(D.abs().max()) or 1.0
+    A = ((D - centre) / scale).cpu()
+    U, _ = kmeans_plusplus(A.numpy(), m, random_state=int(rng.integers(2**31)))
+    U, nearest = torch.from_numpy(U), torch.empty(len(A), dtype=int, device="cpu")
+    for _ in range(20):
+        length = U.square().sum(1) / 2
+        for rows in row_blocks(len(A), m * A.element_size()):
+            nearest[rows] = (length - A[rows] @ U.T).argmin(1)
+        count = torch.bincount(nearest, minlength=m)[:, None]
+        means = torch.zeros_like(U).index_add_(0, nearest, A) / count
+        U = torch.where(count > 0, means, U)  # where no row is nearest it stays
+    return centre + U.to(D) * scale
 
 
 def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):

@@ -26,7 +26,6 @@ from sklearn.base import (
     TransformerMixin,
     clone,
 )
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
@@ -790,9 +789,7 @@ class AnisotropicKernelPCA(
             method = "randomized" if n >= 300 and 10 * k <= n else "eigh"
         found = None
         if method == "randomized":
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                found = _leading(K, k, method, self.tol, 50, self.random_state)
+            found = _leading(K, k, method, self.tol, 50, self.random_state, False)
         if found is None or found.residual > self.tol:
             found = _leading(K, k, "eigh")
         V = found.vectors

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import robustness
 from rfteach.arrays import all_or_nothing, as_tensor, validate_input
-from robustness import CHECKS, Case, run
+from robustness import CHECKS, Case, run, value
 
 FEW = {"threads": 4, "searches": 4, "interrupts": 4, "repeats": 3, "memory": 1}  # examples, before `SLOW`
 QUICK = ("RandomFeatureRidge",)  # whose memory is measured here
@@ -42,6 +43,34 @@ def test_robust(name, check):
     found = run(TABLE[name], check, FEW.get(check, 4))
     assert not found["failures"], "\n".join(f"{f['input']}\n{f['error']}" for f in found["failures"])
     assert found["inputs"] > 0
+
+
+# ---- what belongs to the process
+@pytest.fixture(scope="module")
+def small():
+    """Rows, and labels that are targets as well."""
+    X = np.random.default_rng(0).normal(size=(24, 3))
+    return X, (X[:, 0] > 0).astype(int)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", TABLE)
+def test_filters_of_warnings_are_left_alone(name, small, monkeypatch):
+    """They belong to the process: two threads that change them for a while may leave them changed."""
+    seen = []
+
+    class Watched(warnings.catch_warnings):
+        def __enter__(self):
+            seen.append(sys._getframe(1).f_globals["__name__"])
+            return super().__enter__()
+
+    X, y = small
+    X.flags.writeable = False
+    before = list(warnings.filters)
+    monkeypatch.setattr(warnings, "catch_warnings", Watched)
+    value(TABLE[name].make().fit(X, y), X)
+    assert warnings.filters == before
+    assert not [module for module in seen if module.startswith("rfteach.")]
 
 
 # ---- estimators that are broken on purpose, each for one check
