@@ -12,7 +12,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -472,7 +472,7 @@ def _attempt(AT, y, sigma, max_iter, shake):
     """Coefficients, dual point, gap, residual, steps; columns made longer by up to ``shake``."""
     N, m = AT.shape
     coef, nus, n_iter = np.zeros(N), [], 0
-    if sigma < np.linalg.norm(y):
+    if sigma < (1 - 1e-9) * np.linalg.norm(y):  # else zero is within rounding
         norms = 1 + shake * np.random.default_rng(0).random((N, 1))
         active, _, n_iter, end = _follow_path(
             AT * norms if shake else AT, y, sigma, max_iter
@@ -503,7 +503,7 @@ class BasisPursuitResult:
     Attributes
     ----------
     coef : array of shape (N,)
-        Coefficients c, in the kind, dtype and device of A.
+        Coefficients c, in the kind, dtype and device of A; a NumPy array for a data frame.
     support : numpy.ndarray of int
         Indices of the coefficients that are not zero, in ascending order.
     l1_norm : float
@@ -552,7 +552,7 @@ def basis_pursuit_denoising(
         Columns of different norms are legal, but then the norm prefers the long ones.
     y : array-like of shape (m,)
     sigma : float
-        Bound σ ≥ 0 on the residual, absolute. Zero asks for A c = y, up to 1e-9 ‖y‖.
+        Bound σ ≥ 0 on the residual, absolute, kept up to 1e-9 ‖y‖: zero asks for A c = y, ‖y‖ for c = 0.
     tol : float, default 1e-6
         Relative duality gap that counts as converged. The path is exact; what gap remains is from
         rounding.
@@ -601,6 +601,8 @@ def basis_pursuit_denoising(
 def _basis_pursuit(A, y, sigma, tol=1e-6, max_iter=None):
     """What `basis_pursuit_denoising` returns, and in words why it did not converge, else None."""
     A, like = as_tensor(A, name="A")
+    if like.kind == "pandas":  # coefficients have no row labels
+        like = replace(like, kind="numpy")
     y, _ = as_tensor(y, name="y", ndim=1)
     if len(A) != len(y):
         raise ValueError(f"A and y must have as many rows, got {len(A)} and {len(y)}")
