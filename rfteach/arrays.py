@@ -42,7 +42,7 @@ class Like:
     kind : {"numpy", "torch", "pandas"}
         Container of the input; lists and everything else that NumPy can read count as "numpy".
     dtype : torch.dtype
-        Floating dtype that the caller gets back; float64 for integers and booleans.
+        Floating dtype of the input; float64 for integers and booleans.
     device : torch.device
         Device that the caller gets the result back on; the CPU unless a tensor came in.
     index : pandas.Index or None
@@ -56,11 +56,11 @@ class Like:
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """Dtype of the arithmetic: float32 for half precision, else ``dtype``."""
+        """Dtype of the arithmetic and of results: float32 for half precision, else ``dtype``."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
     def restore(self, T: torch.Tensor, columns: Sequence | None = None) -> Array:
-        """Hand back tensor ``T`` in the kind, dtype and device of the input.
+        """Hand back tensor ``T`` in the kind, dtype and device of the input; for half precision in float32.
 
         Parameters
         ----------
@@ -73,8 +73,18 @@ class Like:
         -------
         torch.Tensor, numpy.ndarray, pandas.DataFrame or pandas.Series
             A view of ``T`` where dtype and device already agree.
+
+        Raises
+        ------
+        ValueError
+            If a finite value of ``T`` is too large for the dtype.
         """
-        T = T.to(device=self.device, dtype=self.dtype)
+        wide, T = T, T.to(self.compute_dtype)
+        if T.dtype != wide.dtype and (T.isinf() & wide.isfinite()).any():
+            raise ValueError(
+                f"the result overflows in {T.dtype}, the dtype of the input; pass the input in float64"
+            )
+        T = T.to(self.device)
         if self.kind == "torch":
             return T
         A = T.detach().numpy()
@@ -190,7 +200,8 @@ def as_tensor(
     T : torch.Tensor
         float64 or float32 (integers become float64, half precision becomes float32).
     like : Like
-        ``like.restore(result)`` hands a tensor back in the kind that came in.
+        ``like.restore(result)`` hands a tensor back in the kind and dtype that came in, half precision
+        as float32.
 
     Raises
     ------

@@ -140,7 +140,7 @@ def test_kinds_and_devices(device):
     assert isinstance(moved, np.ndarray)
     np.testing.assert_allclose(moved, model.predict(Z0), atol=1e-8)
     half = torch.from_numpy(Z0).half()
-    assert RBFRegressor(10, alpha=0.1).fit(half, torch.from_numpy(Y0)).predict(half).dtype == torch.float16
+    assert RBFRegressor(10, alpha=0.1).fit(half, torch.from_numpy(Y0)).predict(half).dtype == torch.float32
     frame = pd.DataFrame(Z0, columns=list("abc"), index=np.arange(5, 65))
     features = NystroemFeatures(n_components=10, random_state=0).set_output(transform="pandas").fit(frame)
     out = features.transform(frame)

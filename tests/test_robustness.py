@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
+from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
 import robustness
@@ -43,6 +43,18 @@ def test_robust(name, check):
     found = run(TABLE[name], check, FEW.get(check, 4))
     assert not found["failures"], "\n".join(f"{f['input']}\n{f['error']}" for f in found["failures"])
     assert found["inputs"] > 0
+
+
+# ---- data in half precision
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", [name for name, case in TABLE.items() if is_regressor(case.make())])
+def test_targets_may_be_larger_than_inputs_in_half_precision(name):
+    X = np.random.default_rng(0).normal(size=(24, 3))
+    y = 2e5 * (1 + 0.1 * np.sin(X[:, 0]))
+    for given in (X.astype(np.float16), torch.from_numpy(X).half(), torch.from_numpy(X).bfloat16()):
+        found = TABLE[name].make().fit(given, y).predict(given)
+        assert found.dtype in (np.float32, torch.float32)
+        assert np.abs(np.asarray(found) / y - 1).max() < 0.3
 
 
 # ---- what belongs to the process
