@@ -8,10 +8,11 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin, is_regressor
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin, is_classifier, is_regressor
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 import robustness
 from rfteach.arrays import all_or_nothing, as_tensor, validate_input
@@ -55,6 +56,31 @@ def test_targets_may_be_larger_than_inputs_in_half_precision(name):
         found = TABLE[name].make().fit(given, y).predict(given)
         assert found.dtype in (np.float32, torch.float32)
         assert np.abs(np.asarray(found) / y - 1).max() < 0.3
+
+
+# ---- masked arrays
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", [name for name in TABLE if name != "Attention"])
+def test_masked_arrays_are_refused(name, small):
+    """NumPy would use the values that are masked."""
+    X, y = small
+    case = TABLE[name]
+    masked = [np.ma.masked_equal(np.ma.array(A), A.flat[0]) for A in (X, y, np.arange(1, len(y) + 1))]
+    for wrong, word in ((masked[0], "X"), (list(masked[0]), "X")):
+        with pytest.raises(ValueError, match=f"{word} is a masked array"):
+            case.make().fit(wrong, y)
+        with pytest.raises(ValueError, match=f"{word} is a masked array"):
+            value(case.make().fit(X, y), wrong)
+    frame = pd.DataFrame(X).astype("Float64")
+    frame.iloc[2, 1] = pd.NA
+    with pytest.raises(ValueError, match=r"\bX\b.*NaN"):
+        case.make().fit(frame, y)
+    if is_regressor(case.make()) or is_classifier(case.make()):
+        with pytest.raises(ValueError, match="y is a masked array"):
+            case.make().fit(X, masked[1])
+    if has_fit_parameter(case.make(), "sample_weight"):
+        with pytest.raises(ValueError, match="sample_weight is a masked array"):
+            case.make().fit(X, y, sample_weight=masked[2])
 
 
 # ---- what belongs to the process
