@@ -141,12 +141,12 @@ def _check_finite(T, name):
     )
 
 
-def check_not_masked(A: Any, name: str) -> None:
+def check_not_masked(X: Any, name: str) -> None:
     """Refuse a masked array, or a list of them: NumPy and scikit-learn would use what is masked.
 
     Parameters
     ----------
-    A : object
+    X : object
     name : str
         What the argument is called in the message.
 
@@ -154,7 +154,7 @@ def check_not_masked(A: Any, name: str) -> None:
     ------
     ValueError
     """
-    parts = [A, *A] if isinstance(A, (list, tuple)) else [A]
+    parts = [X, *X] if isinstance(X, (list, tuple)) else [X]
     if any(isinstance(part, np.ma.MaskedArray) for part in parts):
         raise ValueError(
             f"{name} is a masked array; fill or drop what is masked, for example {name}.filled(0)"
@@ -563,7 +563,8 @@ def distinct_rows(
     >>> distinct_rows(X, Y)
     (array([0]), tensor([[1.5000]]), tensor([2.]))
     """
-    w = torch.ones(X.shape[0]) if weight is None else torch.as_tensor(weight).cpu()
+    w = np.ones(X.shape[0]) if weight is None else weight
+    w = torch.as_tensor(w, device="cpu")
     kept = np.flatnonzero(w > 0)
     _, first, group = np.unique(
         row_hashes(X, seed)[kept], return_index=True, return_inverse=True

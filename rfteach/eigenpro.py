@@ -705,8 +705,9 @@ class _EigenPro(BaseEstimator):
         """What writes the features of X[rows] into ``out``, or returns them; X is checked here, once."""
         map_ = self.feature_map_
         if type(map_) is RandomFourierFeatures:
-            b = None if map_.phases_ is None else torch.as_tensor(map_.phases_)
-            W, b = _check_waves(X, torch.as_tensor(map_.frequencies_), b)
+            W, b = map_.frequencies_, map_.phases_
+            b = None if b is None else torch.as_tensor(b, device="cpu")
+            W, b = _check_waves(X, torch.as_tensor(W, device="cpu"), b)
             N = map_._n_features_out
 
             def features(rows, out=None):

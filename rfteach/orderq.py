@@ -116,7 +116,7 @@ def sparse_frequencies(
         )
     uniform = isinstance(kernel, str) and kernel == "uniform"
     kernel = as_kernel("gaussian" if uniform else kernel, bandwidth)
-    scale = kernel._bandwidth(torch.empty(1, d, dtype=torch.float64)).detach().cpu()
+    scale = kernel._bandwidth(torch.from_numpy(np.empty((1, d)))).detach().cpu()
     rng = random_generator(random_state)
     if uniform:
         values = rng.uniform(-1, 1, (n, q))
@@ -690,7 +690,7 @@ class _WaveEffects:
                         product - torch.outer(chi[j][part], c) if centred else product
                     )
 
-                P = torch.ones(len(a[0, part]), a.shape[1], dtype=a.dtype)
+                P = a.new_ones(len(a[0, part]), a.shape[1])
                 for j in u:
                     P *= second(j, True)
                 for j in others:
@@ -750,8 +750,9 @@ class _GridEffects:
 
 def _effects(model):
     """What gives the variances of the terms of a fitted model, and its own; zero if constant."""
-    W, b = torch.as_tensor(model.frequencies_), torch.as_tensor(model.phases_)
-    C, Q = np.atleast_2d(model.coef_), torch.as_tensor(model._quantiles)
+    kept = (model.frequencies_, model.phases_, model._quantiles)
+    W, b, Q = (torch.as_tensor(A, device="cpu") for A in kept)
+    C = np.atleast_2d(model.coef_)
     if not C.any():
         return None, 0.0
     C = torch.from_numpy(C / abs(C).max())
@@ -788,8 +789,8 @@ def _weighted_quantiles(X, w, n_levels=64):
     """Midpoint quantiles (n_levels, d) of the columns of X with weights w, float64."""
     X, order = torch.sort(X.double(), dim=0)
     total = w.double()[order].cumsum(0)
-    levels = (torch.arange(n_levels, dtype=torch.float64) + 0.5) / n_levels
-    levels = levels.to(X.device)[:, None] * total[-1]
+    levels = (torch.from_numpy(np.arange(n_levels) + 0.5) / n_levels).to(X.device)
+    levels = levels[:, None] * total[-1]
     rows = torch.searchsorted(total.T.contiguous(), levels.T.contiguous())
     return X.gather(0, rows.T.clamp(max=len(X) - 1))
 
@@ -818,9 +819,10 @@ class _Expansion(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X, like = validate_input(self, X, reset=False, device=self.device)
-        C = torch.as_tensor(np.atleast_2d(self.coef_)).to(X)
-        offset = torch.as_tensor(np.atleast_1d(self.intercept_)).to(X)
-        W, b = torch.as_tensor(self.frequencies_), torch.as_tensor(self.phases_)
+        kept = (np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_))
+        kept += (self.frequencies_, self.phases_)
+        C, offset, W, b = (torch.as_tensor(A, device="cpu") for A in kept)
+        C, offset = C.to(X), offset.to(X)
         out = offset.repeat(len(X), 1)
         if len(W):
             for rows in row_blocks(len(X), len(W) * X.element_size(), X.device):

@@ -291,8 +291,8 @@ class NystroemFeatures(
         """
         check_is_fitted(self)
         X, like = validate_input(self, X, reset=False, device=self.device)
-        U = torch.as_tensor(self.centers_)
-        W = None if self.whitening_ is None else torch.as_tensor(self.whitening_)
+        U, W = torch.as_tensor(self.centers_, device="cpu"), self.whitening_
+        W = None if W is None else torch.as_tensor(W, device="cpu")
         return like.restore(_center_features(X, self.kernel_, U, W))
 
     @property

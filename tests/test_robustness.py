@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 import robustness
 from rfteach.arrays import all_or_nothing, as_tensor, validate_input
-from robustness import CHECKS, Case, run, value
+from robustness import CHECKS, Case, array, run, value
 
 FEW = {"threads": 4, "searches": 4, "interrupts": 4, "repeats": 3, "memory": 1}  # examples, before `SLOW`
 QUICK = ("RandomFeatureRidge",)  # whose memory is measured here
@@ -102,13 +102,75 @@ def test_filters_of_warnings_are_left_alone(name, small, monkeypatch):
             seen.append(sys._getframe(1).f_globals["__name__"])
             return super().__enter__()
 
-    X, y = small
+    X, y = small[0].copy(), small[1]
     X.flags.writeable = False
     before = list(warnings.filters)
     monkeypatch.setattr(warnings, "catch_warnings", Watched)
     value(TABLE[name].make().fit(X, y), X)
     assert warnings.filters == before
     assert not [module for module in seen if module.startswith("rfteach.")]
+
+
+@pytest.fixture
+def torch_defaults():
+    """A function that sets torch's default dtype and device; they are put back."""
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+
+    def put(dtype, device):
+        torch.set_default_dtype(dtype)
+        torch.set_default_device(device)
+
+    yield put
+    put(dtype, None if device == torch.device("cpu") else device)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", [name for name in TABLE if name != "Attention"])  # a layer is torch's own
+def test_defaults_of_torch_change_nothing(name, small, torch_defaults):
+    """On the device "meta" there are no numbers, so a tensor that does not say where it is cannot pass unseen."""
+    X, y = small
+    found = []
+    for defaults in ((torch.float32, None), (torch.float64, None), (torch.float32, "meta")):
+        torch_defaults(*defaults)
+        for given in (X, X.astype(np.float32), torch.from_numpy(X)):
+            model = TABLE[name].make().fit(given, y)
+            found.append([array(value(model, given))])
+            for method, arguments in (("score", (given, y)), ("inverse_transform", (value(model, given),))):
+                if hasattr(model, method):
+                    found[-1].append(array(getattr(model, method)(*arguments)))
+    for other in (found[3:6], found[6:]):
+        for expected, results in zip(found[:3], other, strict=True):
+            assert all(map(np.array_equal, expected, results))
+            assert [r.dtype for r in results] == [r.dtype for r in expected]
+
+
+def of_functions(X, y):
+    """Results of what the fits of the table do not reach."""
+    from rfteach import (RandomFeatureRidge, SparsePCE, ProjectedSurrogate, SRFERegressor, basis_pursuit_denoising,
+                         cosamp, htp, omp, random_feature_attention, ridge_path, sobol_indices)
+
+    waves = SRFERegressor(30, random_state=0).fit(X, y)
+    relu = SRFERegressor(30, activation="relu", random_state=0).fit(X, y)
+    yield from (waves.interaction_strengths(), relu.interaction_strengths())
+    yield from (sobol_indices(m, bounds=[[-1, 1]] * 3).total for m in (RandomFeatureRidge().fit(X, y), waves, relu))
+    yield ProjectedSurrogate(None, SparsePCE(2), optimizer="adam", budget=5, random_state=0).fit(X, y).predict(X)
+    A = np.sin(np.outer(np.arange(1, 21), np.arange(1, 41)))
+    yield from (solve(A, A[:, 3], 2).coef for solve in (omp, htp, cosamp))
+    yield from (basis_pursuit_denoising(A, A[:, 3], 0.1).coef, ridge_path(A, A[:, 3], [0.1, 1.0]).coef)
+    q = np.resize(X, (2, 200, 4))
+    for kind in ("positive", "trigonometric"):
+        yield random_feature_attention(q, q, q, kind=kind, random_state=0)
+    yield random_feature_attention(q, q, q, causal=True, gate=np.full(200, 0.9), random_state=0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_defaults_of_torch_change_no_function(small, torch_defaults):
+    X, y = small[0], np.sin(small[0][:, 0])
+    expected = list(of_functions(X, y))
+    for defaults in ((torch.float64, None), (torch.float32, "meta")):
+        torch_defaults(*defaults)
+        for number, found in enumerate(of_functions(X, y)):
+            assert found.dtype == expected[number].dtype and np.array_equal(found, expected[number]), number
 
 
 # ---- estimators that are broken on purpose, each for one check
