@@ -88,7 +88,7 @@ class _Points:
     def pairs(self, i, j):
         """Squared distances of rows i from rows j, one by one, in float64."""
         out = torch.empty(len(i), dtype=torch.float64, device=self.X.device)
-        i, j = torch.as_tensor(i).to(out.device), torch.as_tensor(j).to(out.device)
+        i, j = (torch.as_tensor(k, device=out.device) for k in (i, j))
         for part in row_blocks(len(i), 24 * self.X.shape[1], out.device):
             delta = self.X[i[part]].double().sub_(self.X[j[part]])
             torch.sum(delta.square_(), 1, out=out[part])
