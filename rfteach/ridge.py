@@ -36,12 +36,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from rfteach.arrays import (
+    _check_not_masked,
     Array,
     ArrayLike,
     Like,
     all_or_nothing,
     as_tensor,
-    check_not_masked,
     distinct_rows,
     needs_grad,
     row_blocks,
@@ -1859,7 +1859,7 @@ def _check_labels(estimator, y, n):
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None"
         )
-    check_not_masked(y, "y")
+    _check_not_masked(y, "y")
     y = y.cpu().numpy() if isinstance(y, torch.Tensor) else y
     y = column_or_1d(y, warn=True)
     if y.dtype.kind == "f":
