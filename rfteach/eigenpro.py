@@ -14,10 +14,11 @@ import numbers
 import os
 import pickle
 import time
+import uuid
 import warnings
 import zipfile
 import zlib
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -648,13 +649,11 @@ class _EigenPro(BaseEstimator):
         if m == "auto":
             m = 2000 if n < 100_000 else 4000
         m = min(m, n)
-        if self.feature_map is None:
-            bandwidth = self.bandwidth
-            if not isinstance(self.kernel, str) and isinstance(bandwidth, str):
-                bandwidth = None if bandwidth == "median" else bandwidth
-            self.kernel_ = copy(as_kernel(self.kernel, bandwidth, X, Y))
-        else:
-            self.feature_map_ = self._fit_map(X, Y)
+        with torch.enable_grad():  # a bandwidth is learned by derivatives
+            if self.feature_map is None:
+                self.kernel_ = self._own_kernel(X, Y)
+            else:
+                self.feature_map_ = self._fit_map(X, Y)
         unseen = slice(m, 2 * m) if n >= 2 * m else slice(n - m, n)
         K, A = self._gram(X[:m])
         if A is not None:
@@ -690,6 +689,16 @@ class _EigenPro(BaseEstimator):
             return A @ A.T, A
         K = self.kernel_._gram(X, X)
         return K, None if subsample is None else self.kernel_._gram(X, subsample)
+
+    def _own_kernel(self, X, Y):
+        """A kernel that nobody else can change."""
+        bandwidth = self.bandwidth
+        if not isinstance(self.kernel, str) and isinstance(bandwidth, str):
+            bandwidth = None if bandwidth == "median" else bandwidth
+        kernel = copy(as_kernel(self.kernel, bandwidth, X, Y))
+        if isinstance(kernel.bandwidth, torch.Tensor):
+            kernel.bandwidth = kernel.bandwidth.detach()
+        return deepcopy(kernel)
 
     def _fit_map(self, X, Y):
         map_ = clone(self.feature_map)
@@ -807,6 +816,11 @@ class _EigenPro(BaseEstimator):
         state = dict(best=math.inf, waited=0, cache=self.cache)
         best = self._c
         if saved is not None:
+            if saved["c"].shape != self._c.shape:
+                raise ValueError(
+                    f"checkpoint={str(checkpoint)!r} holds coefficients of shape "
+                    f"{tuple(saved['c'].shape)}, expected {tuple(self._c.shape)}"
+                )
             self._c = saved["c"].to(self._c)
             self.n_iter_, self.history_ = saved["n_iter"], saved["history"]
             self._factor = saved["factor"]
@@ -1162,17 +1176,21 @@ def _save(path, digest, model, state, best):
         factor=model._factor,
         state=state,
     )
-    beside = path.with_name(path.name + ".new")
-    with open(beside, "wb") as file:
-        np.savez(
-            file,
-            facts=np.array(json.dumps(facts)),
-            c=model._c.cpu().numpy(),
-            best=best.cpu().numpy(),
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")  # of this process alone
+    try:
+        with open(beside, "xb") as file:
+            np.savez(
+                file,
+                facts=np.array(json.dumps(facts)),
+                c=model._c.cpu().numpy(),
+                best=best.cpu().numpy(),
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _load(path, digest):
@@ -1194,6 +1212,11 @@ def _load(path, digest):
     if not known:
         raise ValueError(
             f"checkpoint={str(path)!r} belongs to other data or parameters; delete it, or name another file"
+        )
+    missing = {"seed", "n_iter", "history", "factor", "state"} - facts.keys()
+    if missing:
+        raise ValueError(
+            f"checkpoint={str(path)!r} has no entry {min(missing)!r}; delete it, or name another file"
         )
     return {**facts, **arrays}
 
