@@ -178,7 +178,7 @@ def choose(
     return Choice(names, errors, slopes, intercepts)
 
 
-def report(model, choice: Choice | None, n_outputs: int, unit: float) -> None:
+def report(model, choice: Choice | None, n_outputs: int, unit: float | list[float]) -> None:
     """Set what a fitted estimator says of the choice: ``chosen_``, ``error_`` and ``errors_``.
 
     Parameters
@@ -188,13 +188,14 @@ def report(model, choice: Choice | None, n_outputs: int, unit: float) -> None:
     choice : Choice or None
         None where nothing was left out: the expansion, whose error is not known, NaN.
     n_outputs : int
-    unit : float
-        What errors are in squared units of.
+    unit : float or list of float
+        What errors are in squared units of, for all outputs or for each.
     """
     names, errors = ["expansion"] * n_outputs, {}
     if choice is not None:
         names = choice.names
-        errors = {key: (e * unit * unit).cpu().numpy() for key, e in choice.errors.items()}
+        unit = torch.as_tensor(unit, dtype=torch.float64)
+        errors = {key: (e.cpu() * unit * unit).numpy() for key, e in choice.errors.items()}
     error = np.array([errors[name][j] if errors else math.nan for j, name in enumerate(names)])
     if model._one_column:
         names, error = names[0], float(error[0])

@@ -36,6 +36,7 @@ from rfteach.arrays import (
     Seed,
     all_or_nothing,
     as_tensor,
+    distinct_rows,
     empty,
     random_generator,
     row_blocks,
@@ -43,7 +44,8 @@ from rfteach.arrays import (
 )
 from .eigenpro import _leading
 from .kernels import Gaussian, as_kernel
-from .ridge import _check_targets, _power_of_two
+from .ridge import _check_targets, _check_weights, _power_of_two
+from .selection import check_folds, choose, left_out_parts, left_out_squares, refits, report
 
 # %% ../nbs/10_surrogate.ipynb #e14e5e5d
 def multi_indices(
@@ -183,7 +185,7 @@ def legendre_basis(
 
 def _check_bounds(bounds, d=None):
     """The bounds as an array (d, 2) in float64; as many rows as there are if d is None."""
-    found = as_tensor(bounds, name="bounds")[0].double().cpu().numpy()
+    found = as_tensor(bounds, name="bounds")[0].double().cpu().numpy().copy()
     if found.shape != (len(found) if d is None else d, 2):
         raise ValueError(
             f"bounds must have shape ({'d' if d is None else d}, 2), got {found.shape}"
@@ -315,25 +317,29 @@ def _check_path(method, max_terms):
         check_scalar(max_terms, "max_terms", numbers.Integral, min_val=0)
 
 
-def _loo_path(Phi, y, method, max_terms):
-    """`loo_path` for columns that are the rows of ``Phi``, which is overwritten."""
+def _loo_path(Phi, y, method, max_terms, w=None):
+    """`loo_path` for columns that are the rows of ``Phi``, which is overwritten; with weights w (n,)."""
     P, n = Phi.shape
     eps = torch.finfo(Phi.dtype).eps
-    mean = Phi.mean(1)
+    share = y.new_full((n,), 1 / n).double() if w is None else w / w.sum()
+    root = (n * share).sqrt()  # rows are multiplied by it; squares add up to those of n rows
+    mean = Phi @ share.to(Phi)
     Phi -= mean[:, None]
+    Phi *= root.to(Phi)
     norm = torch.linalg.vector_norm(Phi, dim=1)
     open_ = norm > 100 * eps * math.sqrt(n) * mean.abs().clamp_min(eps)
     Phi /= torch.where(open_, norm, 1.0)[:, None]
     norm, scale = norm.double(), float(y.abs().max()) or 1.0
     y = y.double() / scale
-    r, h = y - y.mean(), y.new_full((n,), 1 / n)
+    average = share @ y
+    r, h = (y - average) * root, share.clone()
     floor = (100 * eps * float(torch.linalg.vector_norm(y))) ** 2 / n
     most = min(max(n - 2, 0), P, n // 2 if max_terms is None else max_terms)
     Q, T = y.new_empty(most, n), y.new_zeros(most, most)  # A = QᵀT⁻¹ on the support
     z, projections = y.new_empty(most), y.new_empty(most)
     b = (Phi @ r.to(Phi)).double()  # correlations with the residual
     lar, a = b.clone(), torch.zeros_like(b)  # the same along the path of LARS; its rate
-    level = float(lar.abs().max())
+    level = float(lar.abs().amax()) if P else 0.0
     order, trace = [], 0.0
     loo = [_mean_square(r / (1 - h)) if n > 1 else float(r @ r)]
     corrected, best = [loo[0] * (n + 1) / max(n - 1, 1)], 0
@@ -382,7 +388,7 @@ def _loo_path(Phi, y, method, max_terms):
         elif k + 1 > best + max(20, 0.3 * best):
             break
     coef = T[:best, :best] @ projections[:best] / norm[order[:best]]
-    intercept = float(y.mean() - coef @ mean[order[:best]].double()) * scale
+    intercept = float(average - coef @ mean[order[:best]].double()) * scale
     return SparsePath(
         np.array(order, dtype=np.int64),
         best,
@@ -430,6 +436,10 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
         point of the box, evaluate the polynomials, which grow fast there, or raise ValueError.
     max_candidates : int, default 5000
         Length of the list of candidates for "auto" at most.
+    n_folds : "auto", int or None, default "auto"
+        Parts of the rows that are left out, one at a time, of all that ``fit`` does, as in
+        `rfteach.selection.left_out_parts`. Where a constant or a plane has the smaller error on them, it
+        takes the place of the sparse expansion. None: the expansion whatever its error.
     device : str, torch.device or None, default None
         Where to compute; None means where the data is.
 
@@ -445,9 +455,15 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Variance over the box: the sum of squares of the other coefficients, which may be too large
         or too small for float64, and is infinite or zero then.
     bounds_ : numpy.ndarray of shape (d, 2)
+    chosen_ : str or list of str
+        "expansion", "plane" or "constant", for each output: see `rfteach.selection.choose`.
+    error_ : float or numpy.ndarray of shape (k,)
+        Mean squared error of what was chosen, on rows that were left out; NaN for ``n_folds=None``.
+    errors_ : dict
+        The same for each of the three, by name; empty for ``n_folds=None``.
     loo_error_ : float or numpy.ndarray of shape (k,)
-        Corrected leave-one-out error of the chosen support, over the variance of y. It forgets that
-        the support was chosen with the same rows.
+        Corrected leave-one-out error of the expansion's support, over the variance of y. It forgets that
+        the support was chosen with the same rows; ``error_`` does not.
     n_candidates_ : int
         Length of the longest list of candidates.
     n_features_in_ : int
@@ -482,6 +498,7 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
         bounds=None,
         outside="clip",
         max_candidates=5000,
+        n_folds="auto",
         device=None,
     ):
         self.degree = degree
@@ -492,10 +509,11 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.bounds = bounds
         self.outside = outside
         self.max_candidates = max_candidates
+        self.n_folds = n_folds
         self.device = device
 
     @all_or_nothing
-    def fit(self, X, y) -> Self:
+    def fit(self, X, y, sample_weight=None) -> Self:
         """Choose polynomials and fit their coefficients.
 
         Parameters
@@ -503,6 +521,9 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X : array-like, data frame or torch.Tensor of shape (n, d)
         y : array-like of shape (n,) or (n, k)
             Each column gets its own support; ``indices_`` is their union.
+        sample_weight : array-like of shape (n,) or None, default None
+            Weights ≥ 0 of the squared residuals. Rows of X that repeat are joined to one, with the
+            mean of their targets and the sum of their weights, and are left out together.
 
         Returns
         -------
@@ -525,13 +546,17 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
         _check_degree(4 if auto else self.degree, self.max_interaction, self.norm)
         _check_path(self.method, self.max_terms)
         check_scalar(self.max_candidates, "max_candidates", numbers.Integral, min_val=1)
+        check_folds(self.n_folds)
         if self.outside not in ("clip", "extrapolate", "raise"):
             raise ValueError(
                 f"outside must be 'clip', 'extrapolate' or 'raise', got {self.outside!r}"
             )
         X, _ = validate_input(self, X, reset=True, device=self.device)
         y, self._one_column = _check_targets(self, y, X)
-        X, y, d = X.detach(), y.double(), X.shape[1]
+        w = _check_weights(sample_weight, X)
+        w = torch.ones(len(X), dtype=torch.float64, device=X.device) if w is None else w
+        rows, y, w = distinct_rows(X, y.double(), weight=w)
+        X, d = X[rows].detach(), X.shape[1]
         if self.bounds is None:
             bounds = torch.stack([X.amin(0), X.amax(0)], 1).double().cpu().numpy()
         elif isinstance(self.bounds, str):
@@ -554,21 +579,39 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 )
         scale = [_power_of_two(t) for t in y.T]
         y = y / y.new_tensor(scale)
-        models = [(self._grow if auto else self._once)(U, t) for t in y.T]
+        spread = ((w @ (y - (w @ y) / w.sum()).square()) / w.sum()).cpu().numpy()
+        found = [(self._grow if auto else self._once)(U, t, w) for t in y.T]
+        error = np.array([path.corrected[path.size] for _, path in found])
+        error = np.divide(error, spread, out=np.zeros_like(error), where=spread > 0)
+        self.loo_error_ = float(error[0]) if self._one_column else error
+        models, choice = [(t, path.coef, path.intercept) for t, path in found], None
+        if self.n_folds is not None and len(X) > 1:
+            parts = list(left_out_parts(len(X), self.n_folds))
+            squares = left_out_squares(refits(self), self._inside(X), y, w, parts)
+            choice = choose(squares, U, y, w, parts)
+            for k, name in enumerate(choice.names):
+                if name != "expansion":
+                    slopes = choice.slopes[k].cpu().numpy() / math.sqrt(3)
+                    used, offset = np.flatnonzero(slopes), float(choice.intercepts[k])
+                    models[k] = np.eye(d, dtype=np.int64)[used], slopes[used], offset
+        report(self, choice, len(models), scale)
         terms = np.concatenate([np.zeros((1, d), np.int64), *(m[0] for m in models)])
         self.indices_, place = np.unique(terms, axis=0, return_inverse=True)
         coef = np.zeros((len(models), len(self.indices_)))
         place = np.split(
             place.reshape(-1)[1:], np.cumsum([len(m[0]) for m in models])[:-1]
         )
-        for row, where, unit, (_, path) in zip(coef, place, scale, models):
-            row[where], row[0] = path.coef * unit, path.intercept * unit
-        spread = y.var(0, correction=0).cpu().numpy()
-        error = np.array([path.corrected[path.size] for _, path in models])
-        error = np.divide(error, spread, out=np.zeros_like(error), where=spread > 0)
+        for row, where, unit, (_, values, offset) in zip(coef, place, scale, models):
+            row[where], row[0] = values * unit, offset * unit
         self.coef_ = coef[0] if self._one_column else coef
-        self.loo_error_ = float(error[0]) if self._one_column else error
         return self
+
+    def _inside(self, X):
+        """X, moved to the edge of given bounds where ``outside="clip"``."""
+        if self.bounds is None or self.outside != "clip":
+            return X
+        low, high = torch.from_numpy(self.bounds_).to(X).T
+        return torch.minimum(torch.maximum(X, low), high)
 
     def _cube(self, X):
         U = _to_cube(X, self.bounds_)
@@ -580,22 +623,22 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 )
         return U.clamp(-1, 1) if self.outside == "clip" else U
 
-    def _path(self, U, y, terms):
+    def _path(self, U, y, w, terms):
         """Indices in use and the path, for candidates without the constant."""
         self.n_candidates_ = max(self.n_candidates_, len(terms))
-        path = _loo_path(_basis(U, terms), y, self.method, self.max_terms)
+        path = _loo_path(_basis(U, terms), y, self.method, self.max_terms, w)
         return terms[path.order[: path.size]], path
 
-    def _once(self, U, y):
+    def _once(self, U, y, w):
         terms = multi_indices(
             U.shape[1],
             self.degree,
             max_interaction=self.max_interaction,
             norm=self.norm,
         )
-        return self._path(U, y, terms[1:])
+        return self._path(U, y, w, terms[1:])
 
-    def _grow(self, U, y):
+    def _grow(self, U, y, w):
         d, k = U.shape[1], min(self.max_interaction, U.shape[1])
         for degrees in ((4,) * k, (2,) * k, (2, 2)[:k], (2,), (1,)):
             size = sum(
@@ -603,7 +646,7 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
             if size <= self.max_candidates:
                 break
-        model = best = self._path(U, y, multi_indices(d, degrees)[1:])
+        model = best = self._path(U, y, w, multi_indices(d, degrees)[1:])
         since = 0
         for _ in range(30):
             terms, path = model
@@ -611,7 +654,7 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
             terms = _neighbours(terms[order], k, self.max_candidates)
             if not len(terms):
                 break
-            model = self._path(U, y, terms)
+            model = self._path(U, y, w, terms)
             error, least = (m[1].corrected[m[1].size] for m in (model, best))
             since = 0 if error < 0.99 * least else since + 1
             best = model if error < least else best
@@ -778,7 +821,7 @@ class AnisotropicKernelPCA(
             )
         X, _ = validate_input(self, X, reset=True, device=self.device)
         X = X.detach()
-        self.kernel_ = as_kernel(self.kernel, self.bandwidth, X, y)
+        self.kernel_ = as_kernel(self.kernel, self.bandwidth, X, y)._copy()
         n, k = len(X), min(self.n_components, len(X))
         K = self.kernel_(X)
         self._rows = K.mean(0)
@@ -1295,7 +1338,7 @@ class ProjectedSurrogate(
                 n_components=self.n_reduced
             )
         self._surrogate = (
-            SparsePCE((8, 4, 3)) if self.surrogate is None else self.surrogate
+            SparsePCE((8, 4, 3), n_folds=None) if self.surrogate is None else self.surrogate
         )
 
     def _searched(self, X):

@@ -570,14 +570,14 @@ def test_relevant_inputs_get_the_small_bandwidths(five, optimizer, budget):
     model = ProjectedSurrogate(n_reduced=2, optimizer=optimizer, budget=budget, random_state=0).fit(X, y)
     ell = model.theta_["bandwidth"]
     assert ell.shape == (5,) and np.sqrt(ell[1] * ell[3]) < min(ell[[0, 2, 4]])
-    blind = make_pipeline(AnisotropicKernelPCA(2), SparsePCE((8, 4, 3))).fit(X, y)
+    blind = make_pipeline(AnisotropicKernelPCA(2), SparsePCE((8, 4, 3), n_folds=None)).fit(X, y)
     assert error(model, X_val, y_val) < 0.4 * error(blind, X_val, y_val)
     assert model.transform(X).shape == (150, 2) and model.n_evaluations_ <= budget
     assert model.best_error_ == model.history_[-1] == model.history_.min()
     assert (np.diff(model.history_) <= 0).all()
     again = clone(model).fit(X, y)
     np.testing.assert_array_equal(again.predict(X_val), model.predict(X_val))
-    whole = make_pipeline(AnisotropicKernelPCA(2, bandwidth=ell), SparsePCE((8, 4, 3))).fit(X, y)
+    whole = make_pipeline(AnisotropicKernelPCA(2, bandwidth=ell), SparsePCE((8, 4, 3), n_folds=None)).fit(X, y)
     np.testing.assert_array_equal(whole.predict(X_val), model.predict(X_val))
     loaded = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(loaded.predict(X_val), model.predict(X_val))
@@ -592,11 +592,11 @@ def test_the_error_is_measured_as_asked(five, validation):
     model = ProjectedSurrogate(n_reduced=2, budget=12, validation=validation, random_state=1).fit(X, y)
     reduction = AnisotropicKernelPCA(2, **model.theta_)
     if validation == "loo":
-        expected = SparsePCE((8, 4, 3)).fit(reduction.fit_transform(X), y).loo_error_
+        expected = SparsePCE((8, 4, 3), n_folds=None).fit(reduction.fit_transform(X), y).loo_error_
     else:
         order = np.random.default_rng(1).permutation(150)
         held = np.array_split(order, 3) if validation == 3 else [order[:45]]
-        pipeline = make_pipeline(reduction, SparsePCE((8, 4, 3)))
+        pipeline = make_pipeline(reduction, SparsePCE((8, 4, 3), n_folds=None))
         expected = 0
         for fold in held:
             rest = np.setdiff1d(np.arange(150), fold)
@@ -635,11 +635,11 @@ def test_an_interrupted_search_keeps_the_best(five):
     class Impatient(SparsePCE):
         fits = []
 
-        def fit(self, X, y):
+        def fit(self, X, y, sample_weight=None):
             self.fits.append(0)
             if len(self.fits) == 41:
                 raise KeyboardInterrupt
-            return super().fit(X, y)
+            return super().fit(X, y, sample_weight)
 
     model = ProjectedSurrogate(surrogate=Impatient(3), budget=1000, random_state=0).fit(*five[:2])
     assert 0 < model.n_evaluations_ <= 40 and np.isfinite(model.predict(five[2])).all()
