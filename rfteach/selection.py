@@ -212,9 +212,16 @@ def check_folds(n_folds: str | int | None) -> None:
     check_scalar(n_folds, "n_folds", numbers.Integral, min_val=2)
 
 
-def refits(model) -> Callable:
-    """What `left_out_squares` takes: a clone of an estimator with ``n_folds=None``, fitted to some rows."""
-    model = clone(model).set_params(n_folds=None)
+def refits(model, **settings) -> Callable:
+    """What `left_out_squares` takes: a clone of an estimator with ``n_folds=None``, fitted to some rows.
+
+    Parameters
+    ----------
+    model : estimator
+    settings
+        Parameters of the clone, found without a look at the targets.
+    """
+    model = clone(model).set_params(n_folds=None, **settings)
     if "verbose" in model.get_params():
         model.set_params(verbose=False)
 

@@ -587,7 +587,8 @@ class SparsePCE(MultiOutputMixin, RegressorMixin, BaseEstimator):
         models, choice = [(t, path.coef, path.intercept) for t, path in found], None
         if self.n_folds is not None and len(X) > 1:
             parts = list(left_out_parts(len(X), self.n_folds))
-            squares = left_out_squares(refits(self), self._inside(X), y, w, parts)
+            fit = refits(self, bounds=self.bounds_)
+            squares = left_out_squares(fit, self._inside(X), y, w, parts)
             choice = choose(squares, U, y, w, parts)
             for k, name in enumerate(choice.names):
                 if name != "expansion":

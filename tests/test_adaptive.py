@@ -292,7 +292,7 @@ def test_waves_of_active_inputs_only(monkeypatch):
     seen = []
     plain = rfteach.adaptive._centred_waves
     monkeypatch.setattr(rfteach.adaptive, "_centred_waves", lambda T, m: (seen.append(T.shape[1]), plain(T, m))[1])
-    m = AdaptiveFeatureRegressor(n_components=500, random_state=0).fit(X, y)
+    m = AdaptiveFeatureRegressor(n_components=500, n_folds=None, random_state=0).fit(X, y)
     assert seen[0] == 12 and set(seen[1:]) == {len(m.active_inputs_)} and len(m.active_inputs_) < 12
     assert {3, 10} <= set(m.active_inputs_) and m.active_sets_[0] in ((10,), (3,), (3, 10))
     V = rng.random((200, 12))
