@@ -843,9 +843,10 @@ class _Remote:
             self.process.stdin.close()
 
     def _kill(self):
-        with suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL) if os.name == "posix" else self.process.kill()
-        self.process.wait()
+        if self.process.returncode is None:  # nobody has waited for it, so its number is its own
+            with suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL) if os.name == "posix" else self.process.kill()
+            self.process.wait()
 
     @contextmanager
     def timed(self):
