@@ -12,6 +12,7 @@ import pytest
 
 import notebooks
 from classroom import grade, plain, release
+from rfteach import exercises as checker
 from rfteach.exercises import Exercise, NotAccepted, check, differ, exercises, topics
 
 TOPICS = topics()
@@ -425,3 +426,160 @@ def test_a_notebook_shows_the_message_and_no_frames():
     assert lines[:2] == ["kernels.gram is not accepted. Violated: runs.", "Your code stopped:"], done
     assert lines[2:4] == ["  line 2 of gram: return X + undefined",
                           "  NameError: name 'undefined' is not defined"]
+
+
+# --- Grading in processes of their own ----------------------------------------------------------
+
+GRAM = "def gram(X, Z, sigma):\n    return np.exp(-((X[:, None] - Z) ** 2).sum(-1) / (2 * sigma**2))\n"
+WAVES = "def wave_average(X, Z, W):\n    return np.cos((X[:, None] - Z) @ W.T).mean(-1)\n"
+HOSTILE = {
+    "a sum in C": ("sum(range(10**11))", "time"),
+    "a power": ("10 ** (10**8)", "time"),
+    "a regular expression": ("__import__('re').match('(a+)+b', 'a' * 60)", "time"),
+    "a lock": ("lock = __import__('threading').Lock()\n    lock.acquire()\n    lock.acquire()", "time"),
+    "a sleep": ("__import__('time').sleep(60)", "time"),
+    "a swallowed error": ("while True:\n        try:\n            1 / 0\n        except BaseException:\n            pass", "time"),
+    "prints without end": ("while True:\n        print('accepted' * 999)", "time"),
+    "five gigabytes": ("np.ones(5 * 2**27).sum()", "runs"),
+    "the end": ("__import__('os')._exit(0)", "runs"),
+    "a crash": ("__import__('os').kill(__import__('os').getpid(), 11)", "runs"),
+    "a closed channel": ("__import__('os').closerange(0, 99)", "runs"),
+    "deep recursion": ("gram(X, Z, sigma)", "runs"),
+    "the exit": ("raise SystemExit(0)", "runs"),
+    "the model": ("from rfteach.exercises import exercises\n    return exercises('kernels')['gram'].model(X, Z, sigma)", "runs"),
+    "too much to send": ("return np.ones((5000, 5000))", "runs"),
+    "an object": ("return type('Gram', (), {'__reduce__': lambda self: (exit, (0,))})()", "returns"),
+}
+PATCHES = {
+    "a patched checker": "import rfteach.exercises as e\ne.Exercise.verdict = e.Exercise._try = lambda *a, **k: None\n"
+                         "e.exercises = lambda topic: {}",
+    "patched numpy": "np.array_equal = np.allclose = lambda *a, **k: True\nnp.abs = lambda x: 0 * x",
+    "a verdict that is printed": "print('{\"accepted\": true}', flush=True)\nimport os\nos.write(1, b'accepted')\n"
+                                 "os.write(2, b'accepted')",
+    "a check of one's own": "def check(name, answer):\n    print(name, 'is accepted')",
+}
+
+
+def graded(tmp_path, code, **limits):
+    """Grades of an answer to the chapter on kernels, by the exercise."""
+    file = tmp_path / "answers.py"
+    file.write_text(code, encoding="utf-8")
+    found = checker.grade(file, "kernels", **{"seconds": 2, "memory": 2**30, **limits})
+    assert [g.exercise for g in found] == [f"kernels.{name}" for name in exercises("kernels")]
+    return {g.exercise.partition(".")[2]: g for g in found}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_answer_can_spoil_its_own_exercise_only(tmp_path, name):
+    body, violated = HOSTILE[name]
+    found = graded(tmp_path, f"import numpy as np\ndef gram(X, Z, sigma):\n    {body}\n{WAVES}")
+    assert found["wave_average"].accepted and found["wave_average"].violated is None
+    if sys.platform != "linux" and name == "five gigabytes":
+        return
+    assert not found["gram"].accepted and found["gram"].violated == violated, found["gram"]
+    assert found["gram"].seconds < 20
+    if name == "the model":
+        assert "model answers cannot be imported" in found["gram"].message
+    if name == "five gigabytes":
+        assert "MemoryError" in found["gram"].message
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_what_is_patched_or_printed_is_no_verdict(tmp_path, name, capfd):
+    wrong = "def gram(X, Z, sigma):\n    return np.ones((len(X), len(Z)))\n"
+    found = graded(tmp_path, f"import numpy as np\n{PATCHES[name]}\n{wrong}{WAVES}")
+    assert not found["gram"].accepted and found["gram"].violated == "value"
+    assert found["wave_average"].accepted
+    assert capfd.readouterr() == ("", "")
+    assert exercises("kernels")["gram"].verdict(exercises("kernels")["gram"].model) is None, "nothing is left here"
+
+
+@pytest.mark.parametrize("statement", ["while True: pass", "import os\nos._exit(0)", "import time\ntime.sleep(60)",
+                                       "1 / 0", "raise SystemExit", "from rfteach.specifications.kernels import gram"])
+def test_a_statement_that_hangs_or_stops_is_left_out(tmp_path, statement):
+    found = graded(tmp_path, f"import numpy as np\n{statement}\n{GRAM}")
+    assert found["gram"].accepted, found["gram"]
+    assert found["wave_average"].violated == "written"
+    assert re.search(r"Cell \d+ (stopped|was left out)", found["wave_average"].message)
+
+
+def test_the_model_is_no_answer_by_another_way(tmp_path):
+    for code in ("from rfteach.exercises import check, exercises\ncheck('kernels.gram', exercises('kernels')['gram'].model)",
+                 "import importlib\ngram = importlib.import_module('rfteach.specifications.kernels').gram.model"):
+        assert graded(tmp_path, code)["gram"].violated == "written"
+
+
+def test_grades_are_those_of_the_notebook(tmp_path):
+    """The chapter's answers are accepted; a mistake is refused in the words that a notebook has for it."""
+    assert all(g.accepted for g in checker.grade(FILES["kernels"], "kernels", seconds=30))
+    mistakes = {}
+    for short, ex in exercises("kernels").items():
+        for mistake in ex.mistakes:
+            if not set(mistake.answer.__code__.co_names) & (set(mistake.answer.__globals__) - {"np"}):  # it stands alone
+                mistakes[short] = mistake
+    assert len(mistakes) > 2
+    bodies = [re.sub(r"^@.*\ndef _\(", f"def {short}(", inspect.getsource(mistake.answer))
+              for short, mistake in mistakes.items()]
+    found = graded(tmp_path, "\n".join(["import numpy as np", *bodies]), seconds=30)
+    for short, mistake in mistakes.items():
+        verdict = exercises("kernels")[short].verdict(mistake.answer)
+        assert found[short].violated == mistake.violates and found[short].message == str(verdict)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_model_passes_through_the_channel(topic):
+    """What goes into an answer and comes out of it is the same on the other side."""
+    import json
+
+    for ex in exercises(topic).values():
+        def through(*inputs, ex=ex):
+            functions = []
+            sent = json.loads(json.dumps([checker._pack(value, functions) for value in inputs]))
+            inputs = [checker._unpack(value, lambda k, given: functions[k](*given)) for value in sent]
+            return checker._unpack(json.loads(json.dumps(checker._pack(ex.model(*inputs)))))
+
+        assert (verdict := ex.verdict(through)) is None, verdict
+
+
+def test_grading_refuses_what_it_cannot_read(tmp_path):
+    (tmp_path / "answers.py").write_text("def gram(:", encoding="utf-8")
+    (tmp_path / "answers.ipynb").write_text("[]", encoding="utf-8")
+    for name in ("answers.py", "answers.ipynb"):
+        with pytest.raises(ValueError, match=f"{name} is neither a notebook nor a script"):
+            checker.grade(tmp_path / name, "kernels")
+    with pytest.raises(FileNotFoundError, match="missing.py"):
+        checker.grade(tmp_path / "missing.py", "kernels")
+    with pytest.raises(ValueError, match="did you mean 'kernels'"):
+        checker.grade(tmp_path / "answers.py", "kernel")
+    for limits in ({"seconds": 0}, {"memory": -1}):
+        with pytest.raises(ValueError, match="seconds and memory must be positive"):
+            graded(tmp_path, GRAM, **limits)
+
+
+def test_command_that_grades(tmp_path, capsys):
+    import json
+
+    from rfteach.cli import main
+
+    (tmp_path / "a.py").write_text(f"import numpy as np\n{GRAM}", encoding="utf-8")
+    (tmp_path / "b.py").write_text(f"import numpy as np\nprint('[]')\n{WAVES}", encoding="utf-8")
+    files = [str(tmp_path / name) for name in ("a.py", "b.py")]
+    assert main(["grade", "kernels", *files, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [(g["file"], g["exercise"]) for g in found if g["accepted"]] == [
+        (files[0], "kernels.gram"), (files[1], "kernels.wave_average")]
+    assert all({"violated", "message", "seconds"} <= set(g) for g in found)
+    assert main(["grade", "kernels", "missing.py", files[0]]) == 2
+    printed = capsys.readouterr()
+    assert "missing.py" in printed.err and f"{files[0]}: 1 of 5 accepted" in printed.out
+    for words, hint in ((["kernel", files[0]], "did you mean 'kernels'?"), (["kernels", files[0], "--seconds", "0"], "positive")):
+        with pytest.raises(SystemExit) as stopped:
+            main(["grade", *words])
+        assert stopped.value.code == 2 and hint in capsys.readouterr().err
+
+
+def test_command_accepts_the_answers_of_a_chapter(capsys):
+    from rfteach.cli import main
+
+    assert main(["grade", "kernels", str(FILES["kernels"]), "--seconds", "60"]) == 0
+    assert "5 of 5 accepted" in capsys.readouterr().out

@@ -19,13 +19,13 @@ SYNC = "To mend: make sync"
 # Arguments that stand for no symbol. Where a name is a symbol for one callable and a setting of
 # another, write the latter as "callable.name", for example "plot_rate.label". Keep the order.
 SETTINGS = [
-    "answer", "any_code", "args", "argv", "attn_mask", "average_attn_weights", "ax", "axes", "backend",
+    "Exercise.seconds", "answer", "any_code", "args", "argv", "attn_mask", "average_attn_weights", "ax", "axes", "backend",
     "batch_first", "bias", "budget", "cache", "cache_size", "callback", "causal", "checkpoint",
     "classes", "collapse", "columns", "compare", "complete", "criterion", "description", "device",
     "download", "draws", "dropout", "dtype", "early_stopping", "embed_dim", "entry", "estimator",
-    "extra", "fail", "fit_intercept", "form", "found", "function", "gated", "group", "heads",
+    "extra", "fail", "fit_intercept", "form", "found", "function", "gated", "grade.seconds", "group", "heads",
     "is_causal", "kdim", "keep", "keeps_dtype", "key_mask", "key_padding_mask", "kind", "label",
-    "left", "left_name", "max_bytes", "max_candidates", "max_iter", "method", "missing", "n_bytes",
+    "left", "left_name", "max_bytes", "max_candidates", "max_iter", "memory", "method", "missing", "n_bytes",
     "n_folds", "n_iter_no_change", "n_points", "n_sweeps", "name", "ndim", "need_weights",
     "normalize", "num_heads", "once", "optimizer", "other", "out", "outside", "path", "per_input",
     "phases", "pooled", "progress", "pursuit", "random_state", "rcond", "records", "redraw",
