@@ -319,7 +319,7 @@ class _CenterFeatures(NystroemFeatures):
         return None
 
 # %% ../nbs/05_rbf.ipynb #75bd33cf
-_RATIOS, _WIDTH_ROWS = (2.0, 0.5, 0.25, 0.125), 2000
+_RATIOS, _WIDTH_ROWS = (0.5, 0.25, 0.125), 2000
 
 
 class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -331,10 +331,10 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         Number m of centres; all distinct rows where there are fewer. Of no effect where the centres
         are given.
     bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "loo"
-        Scale of distance, in the units of X, see `NystroemFeatures`. "loo" stands for the one of 2, 1,
-        1/2, 1/4 and 1/8 times the median distance that has the least leave-one-out error (for ``alpha="gcv"``,
-        of generalised cross-validation), or for the median distance, where that error is not lower by
-        more than a share of 1/(2√n). A kernel object keeps its own bandwidth.
+        Scale of distance, in the units of X, see `NystroemFeatures`. "loo" stands for the one of 1/2, 1/4
+        and 1/8 of the median distance that has the least leave-one-out error (for ``alpha="gcv"``, that of
+        generalised cross-validation), or for the median distance, where that error is not lower by more
+        than a share of 1/(2√n). A kernel object keeps its own bandwidth.
     alpha : {"loo", "gcv"} or float, default "loo"
         Penalty λ ≥ 0 on the squared weights; "loo" chooses the one of least leave-one-out error, which
         takes a second pass over the rows; "gcv" the one of least generalised cross-validation error,
@@ -374,7 +374,7 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     ``fit`` walks over the rows in blocks and takes about 2nmd + nm² FLOPs for a pass with second
     moments and 4 to 8 times that for one with orthogonal transformations; "loo" takes two passes.
     Memory is O(m²) and a block, but for "rpcholesky" and n ≤ m, where a matrix n×m is held. To choose
-    the bandwidth, five networks are fitted to the first 2000 distinct rows in an order that looks
+    the bandwidth, four networks are fitted to the first 2000 distinct rows in an order that looks
     random. Inputs in different units should be scaled first.
 
     References

@@ -1101,11 +1101,12 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
             )
         else:  # a copy: what was seen before is not lost if this block fails
             sums = self._sums if in_place else self._sums.shared()
-        if not in_place and len(distinct_rows(A[:, :8])) < n:  # else no rows are equal
-            A, y, w = _same_row_once(A, y, w)
+        if not in_place and n > 1 and len(distinct_rows(A[:, :8])) < n:
+            A, y, w = _same_row_once(A, y, w)  # else no rows are equal
         dtype = A.dtype if self.dtype is None else getattr(torch, self.dtype)
         if self.dtype is None and dtype == torch.float32:
-            near = all(_power_of_two(T, dtype) == 1 for T in (A, y))
+            data = (A, y) if w is None else (A, y, w)
+            near = all(_power_of_two(T, dtype) == 1 for T in data)
             dtype = dtype if near else torch.float64
         _stream(sums, A, y, w, dtype)
         self._sums = sums

@@ -633,6 +633,9 @@ def test_copies_of_rows_do_not_switch_the_penalty_off(alpha, make):
         Xt, yt = make_friedman1(500, random_state=1)
         bagged = BaggingRegressor(make(alpha=alpha), 5, random_state=0).fit(X, y).predict(Xt)
         assert ((bagged - yt) ** 2).mean() < 1.3 * ((once.predict(Xt) - yt) ** 2).mean()
+        if alpha == "gcv":
+            parts = make(alpha=alpha).partial_fit(np.r_[X, X], np.r_[y, y])
+            np.testing.assert_allclose(parts.predict(X), once.predict(X), rtol=1e-3)
         T = torch.from_numpy(np.r_[X, X])
         np.testing.assert_allclose(make(alpha=alpha).fit(T, torch.from_numpy(np.r_[y, y])).predict(T)[:150],
                                    once.predict(X), rtol=1e-6)
@@ -662,6 +665,8 @@ def test_streams_choose_the_same_whatever_the_scale_of_the_weights(method):
     twice = np.r_[everything, everything]
     np.testing.assert_allclose(stream(None, twice).predict(A), stream(None, everything).predict(A), atol=1e-7)
     assert stream(None, twice).n_samples_seen_ == 300
+    single = lambda c: StreamingRidge("gcv", method=method).fit(A.astype(np.float32), y, c * w).predict(A)
+    np.testing.assert_allclose(single(1e-60), single(1.0), atol=1e-3)
     held = RandomFeatureRidge(FunctionTransformer(), "gcv").fit(A, y, sample_weight=w)
     np.testing.assert_allclose(held.predict(A), one.predict(A), atol=1e-6)
 
