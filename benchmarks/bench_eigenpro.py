@@ -36,7 +36,7 @@ def epoch(n, d, B, dtype, outputs=10, m=2000, k=160):
     Y = X[:, :outputs].tanh().contiguous()
     m, k = min(m, n // 2), min(k, n // 20)
     model = EigenProRegressor(Gaussian(sigma), n_subsample=m, n_eigen=k, batch_size=B, max_iter=1, random_state=0,
-                              cache_size=4096).fit(X, Y)
+                              cache_size=4096, early_stopping=False).fit(X, Y)
     X, Y, P, step = model._X, Y[torch.from_numpy(model._order)], model._P, model.step_size_
     c, total = torch.zeros_like(Y), X.double()
     batches = [slice(a, min(a + B, n)) for a in range(0, n, B)]

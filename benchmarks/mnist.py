@@ -60,6 +60,7 @@ def measure(name, parameters, data, folder, cache_size):
     X, y, X_test, y_test = data
     model = _Watched(
         **{"max_iter": 20, "cache": "half", **parameters}, random_state=0, verbose=True,
+        early_stopping=False, fit_intercept=False,
         cache_size=cache_size, checkpoint=folder / f"{name}.npz")
     start = time.perf_counter()
     model.fit(X, y, X_test, y_test)

@@ -813,23 +813,21 @@ class _EigenPro(BaseEstimator):
             raise ValueError(
                 f"checkpoint={str(checkpoint)!r} has {saved['n_iter']} epochs, more than max_iter={limit}"
             )
-        state = dict(best=math.inf, waited=0, cache=self.cache, last=limit, limit=limit)
+        choice = dict(limit=limit, last=limit, shorter=1.0, losses=[])
         if not again:
-            factor = 1.0
             if self.early_stopping and X_val is None:
                 if saved is not None and saved["state"]["limit"] == limit:
-                    state["last"] = saved["state"]["last"]
-                    self.validation_loss_ = np.array(saved["state"]["losses"])
+                    choice = {name: saved["state"][name] for name in choice}
                 else:
-                    state["last"], factor, self.validation_loss_ = self._choose(
-                        X, Y, limit
-                    )
+                    choice.update(self._choose(X, Y, limit))
                     if saved is not None and (
-                        saved["n_iter"] > state["last"] or saved["factor"] != factor
+                        saved["n_iter"] > choice["last"]
+                        or saved["state"]["shorter"] != choice["shorter"]
                     ):
                         saved = None  # its epochs are not those of this choice
-                state["losses"] = self.validation_loss_.tolist()
-            self._begin(X, Y, factor)
+            self._begin(X, Y, choice["shorter"])
+            self.validation_loss_ = np.array(choice["losses"])
+        state = dict(best=math.inf, waited=0, cache=self.cache, **choice)
         Y = self._centred(Y, X, "y")
         if Y_val is not None:
             Y_val = self._centred(Y_val, X, "y_val")
@@ -847,7 +845,7 @@ class _EigenPro(BaseEstimator):
             self._c = saved["c"].to(self._c)
             self.n_iter_, self.history_ = saved["n_iter"], saved["history"]
             self._factor = saved["factor"]
-            state = {**saved["state"], "last": state["last"], "limit": limit}
+            state = {**saved["state"], **choice}
             best = saved["best"].to(self._c)
         if again:  # what the last fit left stays as it is until this one is done
             self._c, self.history_ = self._c.clone(), self._past()
@@ -874,7 +872,7 @@ class _EigenPro(BaseEstimator):
         return Z
 
     def _choose(self, X, Y, limit):
-        """How many epochs, with which part of the step, validate best; the losses on the way there.
+        """After how many epochs, with which part of the step, the rows held out are predicted best.
 
         Parts of the rows, which are in random order, are held out in turn until ``_ENOUGH`` rows have
         been. Where the best epoch is an early one, epochs are too coarse, and shorter steps are tried.
@@ -882,19 +880,19 @@ class _EigenPro(BaseEstimator):
         n = len(X)
         n_val = min(math.ceil(self.validation_fraction * n), n - 1)
         if n_val == 0:
-            return limit, 1.0, np.zeros(0)  # one row has no other to be validated on
-        trials, start = [], 0.0
+            return {}  # one row has no other to be validated on
+        trials = []
         for j in range(min(n // n_val, math.ceil(_ENOUGH / n_val))):
             held = torch.arange(n, device=X.device) // n_val == j
             part, rest, Y_val = copy(self), X[~held], Y[held]
             part._begin(rest, Y[~held])
             Y_val = part._centred(Y_val, X, "y")
             trials.append((part, rest, part._centred(Y[~held], X, "y"), X[held], Y_val))
-        start = np.mean([part._at_zero(Y_val) for part, *_, Y_val in trials])
-        chosen, factor = (0, 1.0, np.array([start])), 1.0
+        start = float(np.mean([part._at_zero(Y_val) for part, *_, Y_val in trials]))
+        best, factor = dict(last=0, shorter=1.0, losses=[start]), 1.0
+        bar = tqdm(desc="choosing", disable=not self.verbose, unit="epoch")
         while True:
-            losses, least = [start], 0
-            runs = []
+            losses, least, runs = [start], 0, []
             for part, *data in trials:
                 if factor < 1:
                     part._c, part.n_iter_, part.history_ = part._c.zero_(), 0, {}
@@ -903,17 +901,20 @@ class _EigenPro(BaseEstimator):
                 part.cache_size = self.cache_size / len(trials)
                 runs.append(part._epochs(*data, limit, dict(cache=self.cache)))
             for records in zip(*runs):
-                losses.append(np.mean([r["validation_loss"] for r in records]))
+                losses.append(float(np.mean([r["validation_loss"] for r in records])))
+                bar.set_postfix(validation_loss=f"{losses[-1]:.4g}")
+                bar.update()
                 if losses[-1] < losses[least]:
                     least = len(losses) - 1
                 if len(losses) > least + self.n_iter_no_change:
                     break
-            better = losses[least] < chosen[2].min()
+            better = losses[least] < min(best["losses"])
             if better:
-                chosen = least, factor, np.array(losses)
+                best = dict(last=least, shorter=factor, losses=losses)
             early = 2 * least < limit
             if self.step_size != "auto" or not early or not (better or factor == 1):
-                return chosen
+                bar.close()
+                return best
             factor /= 4
 
     def _at_zero(self, Y):
@@ -990,7 +991,7 @@ class _EigenPro(BaseEstimator):
                     f"cache='half': {trouble}; the epoch is repeated with rows in full precision, as many "
                     "as fit cache_size",
                     RuntimeWarning,
-                    stacklevel=5,
+                    stacklevel=6,
                 )
                 self._c, state["cache"] = before, "full"
                 rows = self._open(X, X_val, "full")
@@ -1069,7 +1070,7 @@ class _EigenPro(BaseEstimator):
         warnings.warn(
             f"the iteration diverged; it starts again with half the step, {self.step_size_ * self._factor:.4g}",
             ConvergenceWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
 
     def _finished(self, state, watched):
@@ -1216,6 +1217,11 @@ class _EigenPro(BaseEstimator):
         b = self._b.cpu().numpy()
         return float(b[0]) if self._one else b
 
+    @property
+    def step_factor_(self):
+        check_is_fitted(self)
+        return self._factor
+
     def _coefficients(self, rkhs):
         check_is_fitted(self)
         if rkhs != (self._X is not None):
@@ -1253,6 +1259,7 @@ def _outside(X):
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _ENOUGH = 500  # rows that are held out, in turn, to choose the number of epochs
+_STATE = {"best", "waited", "cache", "limit", "last", "shorter", "losses"}
 
 
 def _hash(*tensors, text=""):
@@ -1312,6 +1319,7 @@ def _load(path, digest):
             f"checkpoint={str(path)!r} belongs to other data or parameters; delete it, or name another file"
         )
     missing = {"seed", "n_iter", "history", "factor", "state"} - facts.keys()
+    missing = missing or _STATE - facts["state"].keys()
     if missing:
         raise ValueError(
             f"checkpoint={str(path)!r} has no entry {min(missing)!r}; delete it, or name another file"
@@ -1345,16 +1353,25 @@ class EigenProRegressor(MultiOutputMixin, RegressorMixin, _EigenPro):
         loss exceed four times that of the start all the same, training starts again with half of it, and a
         `ConvergenceWarning` says so.
     max_iter : int, default 20
-        Epochs. Stopping early regularises.
+        Epochs; with ``early_stopping`` the most that are run. Stopping early regularises.
     tol : float, default 0.0
         Stop when the loss falls by less than this fraction in an epoch; 0 runs all epochs.
-    early_stopping : bool, default False
-        Stop when the validation error has not improved for ``n_iter_no_change`` epochs, and go back to
-        the coefficients of the best epoch. Without validation data in ``fit`` a part of the rows is
-        held out.
+    fit_intercept : bool, default True
+        Subtract the mean of y, and add it to predictions. Rows that come in pieces (``partial_fit``) have
+        the mean of the first piece.
+    early_stopping : bool, default True
+        Choose the number of epochs by validation; False runs ``max_iter`` epochs, towards interpolation.
+        With validation data in ``fit``: go back to the epoch of least validation loss, once there was
+        none lower for ``n_iter_no_change`` epochs. Without: parts of the rows are held out, one after
+        the other until there were 500 of them in all; the least mean loss decides; then all rows are
+        trained on for as many epochs. No epoch at all, which is the constant, is a choice, too. Where the
+        best epoch is in the first half of ``max_iter`` and the step "auto", a quarter of step and
+        directions is tried in turn, as long as the loss falls. ``partial_fit`` and what goes on by
+        ``warm_start`` run all that they are asked for.
     validation_fraction : float, default 0.1
-        That part, drawn at random.
+        The size of a part, drawn at random.
     n_iter_no_change : int, default 5
+        How many epochs without a lower validation loss are enough.
     cache : {"auto", "full", "half", None}, default "auto"
         Whether rows of the Gram or feature matrix are kept across epochs, as many as fit: "full" in the
         working dtype, "half" in float16. "auto" is "full", but "half" for float32 features that fit in
@@ -1375,28 +1392,39 @@ class EigenProRegressor(MultiOutputMixin, RegressorMixin, _EigenPro):
         Let ``fit`` go on from the coefficients of the last call for ``max_iter`` more epochs, with the
         kernel or feature map, preconditioner and step of the first.
     checkpoint : str, pathlib.Path or None, default None
-        File that the state of training is written to after each epoch. Where it is there already, from
-        the same data and parameters, ``fit`` goes on from it up to ``max_iter`` epochs, to the same
-        coefficients as a run that was not interrupted.
+        File that the state of training is written to after each epoch, but not while the number of
+        epochs is being chosen. Where it is there already, from the same data and parameters, ``fit``
+        goes on from it up to ``max_iter`` epochs, to the same coefficients as a run that was not
+        interrupted.
 
     Attributes
     ----------
     dual_coef_ : numpy.ndarray of shape (n,) or (n, r)
         Coefficients of k(x_i, ·), in the RKHS.
     X_fit_ : numpy.ndarray of shape (n, d)
-        The points x_i that go with them, in the order of the rows that came, but for those that were
-        held out for validation.
+        The points x_i that go with them, in the order of the rows that came.
     coef_ : numpy.ndarray of shape (N,) or (r, N)
         Coefficients of the features, with a feature map.
+    intercept_ : float or numpy.ndarray of shape (r,)
+        What is added to predictions.
     kernel_, feature_map_ : rfteach.kernels.Kernel, transformer
         What was used of the two.
     n_iter_ : int
         Epochs.
     history_ : dict of str to list
         By epoch: "loss" (mean squared residual), "train_error" (the same), both of the residuals before
-        each step; "validation_error", where there is validation data; "seconds".
+        each step; "validation_loss" and "validation_error" (again the same), where there is validation
+        data; "seconds".
+    validation_loss_ : numpy.ndarray of shape (T,)
+        Mean squared error on the rows that were held out to choose the number of epochs, after 0, 1, 2, …
+        of them; empty where nothing was chosen. The least value decided, so as an estimate of the error
+        on new rows it is too low, by little where there are many rows; it belongs to fits without the
+        rows held out.
     batch_size_, step_size_, n_eigen_ : int, float, int
         What was used.
+    step_factor_ : float
+        Part of ``step_size_`` that was taken: 1 unless shorter steps validated better, or the iteration
+        diverged.
     eigenvalues_ : numpy.ndarray of shape (n_eigen_,)
         Leading eigenvalues of the kernel operator.
     lam_, beta_ : float
@@ -1410,8 +1438,10 @@ class EigenProRegressor(MultiOutputMixin, RegressorMixin, _EigenPro):
     -----
     An epoch takes 2n²(d + r) FLOPs in the RKHS for r outputs, the d of it only for rows that are not kept, and
     half of that while they are filled in; with N features 2nNd + 4nNr. Memory is ``cache_size``, a copy of
-    X, and for the preconditioner five m × m matrices, or two m × N ones. There is no intercept, as in
-    scikit-learn's ``KernelRidge``. The factor τ of (8.5) is one.
+    X, and for the preconditioner five m × m matrices, or two m × N ones. The factor τ of (8.5) is one.
+
+    Choosing the number of epochs costs as much again from 5000 rows on, and up to ten times as much for
+    few rows; where shorter steps are tried, that for each.
 
     References
     ----------
@@ -1521,8 +1551,11 @@ class EigenProClassifier(_LeastSquaresClassifier, _EigenPro):
     ----------
     kernel, bandwidth, feature_map, n_eigen, n_subsample, batch_size, step_size, max_iter, tol
         As for `EigenProRegressor`.
-    early_stopping, validation_fraction, n_iter_no_change, cache, cache_size, dtype, device
-        As for `EigenProRegressor`.
+    fit_intercept, validation_fraction, n_iter_no_change, cache, cache_size, dtype, device
+        As for `EigenProRegressor`; the means are the shares of the classes.
+    early_stopping : bool, default True
+        As for `EigenProRegressor`, by the mean squared error of the targets, which is less coarse than
+        the share of wrong labels; False runs ``max_iter`` epochs, towards interpolation.
     random_state, verbose, warm_start, checkpoint
         As for `EigenProRegressor`.
 
@@ -1536,7 +1569,11 @@ class EigenProClassifier(_LeastSquaresClassifier, _EigenPro):
         Coefficients of the features, with a feature map.
     history_ : dict of str to list
         As for `EigenProRegressor`, with shares of wrong labels for errors.
-    X_fit_, kernel_, feature_map_, n_iter_, batch_size_, step_size_, n_eigen_, eigenvalues_
+    intercept_ : numpy.ndarray of shape (r,), or (1,) for two classes
+        Means of the targets.
+    X_fit_, kernel_, feature_map_, n_iter_, validation_loss_, batch_size_, step_size_, step_factor_
+        As for `EigenProRegressor`.
+    n_eigen_, eigenvalues_
         As for `EigenProRegressor`.
     lam_, beta_, cache_, n_features_in_, feature_names_in_
         As for `EigenProRegressor`.

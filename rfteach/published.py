@@ -637,9 +637,9 @@ class _Watched(EigenProClassifier):
     def _error(self, rows, first, Y):
         watched = self.n_iter_ + 1 in self.epochs
         if self.sparing and not watched and rows.held < first + len(Y):
-            return np.nan
+            return np.nan, np.nan
         if watched and rows.held >= first:
-            error = super()._error(rows, 0, self._targets_of_rows)
+            error = super()._error(rows, 0, self._targets_of_rows)[1]
             self.history_.setdefault("after", []).append([self.n_iter_ + 1, error])
         return super()._error(rows, first, Y)
 
@@ -657,6 +657,7 @@ def _watch(seed, device, rows, max_iter, epochs, **settings):
     """Train on MNIST: errors in % after these epochs, seconds so far, of an epoch, and of the set-up."""
     # 7.2 GB for the training images in half precision
     kept = dict(cache="half", cache_size=7300, device=device, random_state=seed, verbose=True)
+    kept |= dict(early_stopping=False, fit_intercept=False)  # as the sources train
     model = _Watched(**settings, max_iter=max_iter, **kept)
     model.epochs, model.sparing = epochs, True
     history = model.fit(*_mnist(rows)).history_

@@ -52,14 +52,17 @@ LABELS = np.array(["cat", "ant", "bee"])[np.digitize(Y0, [0.3, 1.2])]
 dtypes = pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 
 
+PLAIN = dict(early_stopping=False, fit_intercept=False)  # the iteration as it is derived
+
+
 def regressor(max_iter=40, **kw):
     """Laplacian kernel, for which some dozen epochs reach the exact solution of small problems."""
-    kw = {"kernel": "laplacian", "bandwidth": 1.5, "random_state": 0, **kw}
+    kw = {**PLAIN, "kernel": "laplacian", "bandwidth": 1.5, "random_state": 0, **kw}
     return EigenProRegressor(max_iter=max_iter, **kw)
 
 
 def classifier(max_iter=30, **kw):
-    kw = {"kernel": "laplacian", "bandwidth": 1.5, "random_state": 0, **kw}
+    kw = {**PLAIN, "kernel": "laplacian", "bandwidth": 1.5, "random_state": 0, **kw}
     return EigenProClassifier(max_iter=max_iter, **kw)
 
 
@@ -459,7 +462,7 @@ def test_interpolant_of_more_points():
     rng = np.random.default_rng(2)
     X, T = rng.normal(size=(500, 4)), rng.normal(size=(100, 4))
     y = np.sin(X[:, 0] * X[:, 1]) + X[:, 2]
-    model = EigenProRegressor("laplacian", 2.0, max_iter=300, random_state=0).fit(X, y)
+    model = EigenProRegressor("laplacian", 2.0, max_iter=300, random_state=0, **PLAIN).fit(X, y)
     k = Laplacian(2.0)
     exact = k(T, X) @ scipy.linalg.solve(k(X), y, assume_a="pos")
     np.testing.assert_allclose(model.predict(T), exact, atol=1e-6 * abs(exact).max())
@@ -484,11 +487,11 @@ def test_features_more_than_rows_give_the_smallest_norm(kw):
     Z, ZT = features.fit_transform(X0), features.transform(T0)
     Y = np.c_[Y0, X0[:, 2]]
     exact = ZT @ np.linalg.lstsq(Z, Y, rcond=None)[0]
-    model = EigenProRegressor(feature_map=features, max_iter=400, random_state=0, **kw).fit(X0, Y)
+    model = EigenProRegressor(feature_map=features, max_iter=400, random_state=0, **PLAIN, **kw).fit(X0, Y)
     np.testing.assert_allclose(model.predict(T0), exact, atol=1e-6 * abs(exact).max())
     # another way to write the same features
     other = FunctionTransformer(features.transform)
-    general = EigenProRegressor(feature_map=other, max_iter=400, random_state=0, **kw).fit(X0, Y)
+    general = EigenProRegressor(feature_map=other, max_iter=400, random_state=0, **PLAIN, **kw).fit(X0, Y)
     np.testing.assert_allclose(general.predict(T0), model.predict(T0), atol=1e-9)
 
 
@@ -498,7 +501,7 @@ def test_fewer_features_than_rows_give_least_squares(n_eigen):
     features = RandomFourierFeatures("gaussian", 0.7, 20, form="paired", random_state=0)
     Z = features.fit_transform(X0)
     w = np.linalg.lstsq(Z, Y0, rcond=None)[0]
-    model = EigenProRegressor(feature_map=features, n_eigen=n_eigen, batch_size=90, max_iter=2000, random_state=0)
+    model = EigenProRegressor(feature_map=features, n_eigen=n_eigen, batch_size=90, max_iter=2000, random_state=0, **PLAIN)
     model.fit(X0, Y0)
     np.testing.assert_allclose(model.predict(T0), features.transform(T0) @ w, atol=1e-6)
     assert model.history_["loss"][-1] == pytest.approx(np.mean((Z @ w - Y0) ** 2), rel=1e-9)
@@ -641,7 +644,7 @@ def test_validation_rows_of_the_classifier():
 
 def test_digits():
     X, y = load_digits(return_X_y=True)
-    model = EigenProClassifier("laplacian", max_iter=5, random_state=0).fit(X[:1200], y[:1200], X[1200:], y[1200:])
+    model = EigenProClassifier("laplacian", max_iter=5, early_stopping=False, random_state=0).fit(X[:1200], y[:1200], X[1200:], y[1200:])
     assert model.score(X[1200:], y[1200:]) > 0.95
     assert model.history_["validation_error"][-1] == pytest.approx(1 - model.score(X[1200:], y[1200:]))
     features = RandomFourierFeatures(bandwidth="median", n_components=1000)
@@ -682,18 +685,124 @@ def test_early_stopping_keeps_the_best_epoch():
     assert patient.n_iter_ == best + 3
 
 
-@pytest.mark.parametrize("fraction, held", [(0.1, 9), (0.5, 45), (0.001, 1), (0.95, 86)])
-def test_early_stopping_holds_rows_back(fraction, held):
-    model = regressor(30, early_stopping=True, validation_fraction=fraction).fit(X0, Y0)
-    assert len(model.X_fit_) == 90 - held
-    rows = [int(np.flatnonzero((X0 == x).all(1))[0]) for x in model.X_fit_]
-    assert rows == sorted(set(rows))
-    rest = np.setdiff1d(np.arange(90), rows)
-    error = np.mean((model.predict(X0[rest]) - Y0[rest]) ** 2)
-    assert min(model.history_["validation_error"]) == pytest.approx(error, rel=1e-9)
-    labels = classifier(30, early_stopping=True, validation_fraction=fraction).fit(X0, LABELS)
-    error = np.mean(labels.predict(X0[rest]) != LABELS[rest])
-    assert min(labels.history_["validation_error"]) == pytest.approx(error)
+@pytest.mark.parametrize("fraction", [0.1, 0.3, 0.95])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_choice_is_that_of_its_parts(fraction, fit_intercept):
+    """Parts held out in turn, each with the mean of the others; with all rows in a batch their order is of no matter."""
+    noisy = Y0 + np.random.default_rng(0).normal(size=90)
+    kw = dict(batch_size=90, step_size=2.0, n_eigen=0, fit_intercept=fit_intercept, bandwidth="median")
+    model = regressor(30, early_stopping=True, validation_fraction=fraction, n_iter_no_change=4, **kw).fit(X0, noisy)
+    held, curves = math.ceil(fraction * 90), []
+    for j in range(90 // held):
+        out = model._order[j * held : (j + 1) * held]
+        rest = np.setdiff1d(np.arange(90), out)
+        part = regressor(30, **kw).fit(X0[rest], noisy[rest], X0[out], noisy[out])
+        zero = noisy[rest].mean() if fit_intercept else 0.0
+        curves.append([np.mean((noisy[out] - zero) ** 2), *part.history_["validation_error"]])
+        assert part.history_["validation_loss"] == part.history_["validation_error"]
+    curve = np.mean(curves, 0)
+    found = model.validation_loss_
+    np.testing.assert_allclose(found, curve[: len(found)], rtol=1e-9)
+    assert model.n_iter_ == np.argmin(found) and len(found) == min(model.n_iter_ + 5, 31)
+    plain = regressor(model.n_iter_, **kw).fit(X0, noisy)  # all rows, as many epochs
+    np.testing.assert_allclose(model.predict(T0), plain.predict(T0), atol=1e-12)
+    assert len(model.X_fit_) == 90
+
+
+@pytest.mark.parametrize("n, d", [(50, 10), (100, 50), (300, 100)])
+def test_noise_is_left_alone(n, d):
+    """Nothing but noise: by default hardly worse than the mean of the targets."""
+    ratios = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(n, d)), rng.normal(size=n) + 7
+        model = EigenProRegressor(random_state=0).fit(X, y)
+        p = model.predict(rng.normal(size=(1000, d)))
+        ratios.append(1 + np.mean((p - 7) ** 2) - (y.mean() - 7) ** 2)  # for targets of variance one
+        if model.n_iter_ == 0:
+            np.testing.assert_allclose(p, y.mean(), rtol=1e-12)
+    assert np.mean(ratios) < 1.05 and np.max(ratios) < 1.2
+
+
+def test_noisy_line_is_learned_as_a_line():
+    """A linear function of 20 inputs, as much noise: near the best linear model, by shorter steps."""
+    ratios = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, w, noise = rng.normal(size=(1300, 20)), rng.normal(size=20), rng.normal(size=1300)
+        f = X @ w / np.linalg.norm(w)
+        y = f + noise
+        model = EigenProRegressor(random_state=0).fit(X[:300], y[:300])
+        best = X[300:] @ np.linalg.lstsq(X[:300], y[:300], rcond=None)[0]
+        ratios.append((1 + np.mean((model.predict(X[300:]) - f[300:]) ** 2)) / (1 + np.mean((best - f[300:]) ** 2)))
+        assert model.step_factor_ < 1 and model.n_eigen_ < 30
+    assert np.mean(ratios) < 1.06
+
+
+def test_labels_that_are_noise():
+    rng = np.random.default_rng(0)
+    for k in (2, 3):
+        X, y = rng.normal(size=(200, 10)), (rng.random(200) < 0.3) * rng.integers(1, k, 200)
+        model = EigenProClassifier(random_state=0).fit(X, y)
+        assert np.mean(model.predict(rng.normal(size=(1000, 10))) == 0) > 0.97
+
+
+def test_clean_functions_run_to_the_end():
+    """Validation goes on falling, so that all epochs are run on all rows: the default is the interpolation."""
+    X = np.random.default_rng(0).uniform(size=(300, 2))
+    y = np.sin(4 * X[:, 0]) + X[:, 1]
+    model = EigenProRegressor(random_state=0).fit(X, y)
+    plain = EigenProRegressor(early_stopping=False, random_state=0).fit(X, y)
+    assert model.n_iter_ == plain.n_iter_ == 20 and len(plain.validation_loss_) == 0
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
+
+
+def test_one_row_has_nothing_to_be_validated_on():
+    model = EigenProRegressor(random_state=0).fit(X0[:1], [3.0])
+    np.testing.assert_allclose(model.predict(T0), 3.0)
+    assert len(model.validation_loss_) == 0
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_intercept(space):
+    """What is added to all targets is added to all predictions, and nothing else changes."""
+    kw = dict(SPACES[space], fit_intercept=True)
+    Y = np.c_[Y0, X0[:, 0]]
+    a, b = regressor(3, **kw).fit(X0, Y), regressor(3, **kw).fit(X0, Y + [100.0, -5.0])
+    np.testing.assert_allclose(a.intercept_, Y.mean(0), atol=1e-14)
+    np.testing.assert_allclose(b.intercept_ - a.intercept_, [100, -5])
+    np.testing.assert_allclose(b.predict(T0) - a.predict(T0), np.full((20, 2), [100.0, -5.0]), atol=1e-9)
+    one = regressor(3, **kw).fit(X0, Y0)
+    assert isinstance(one.intercept_, float) and regressor(3, **{**kw, "fit_intercept": False}).fit(X0, Y0).intercept_ == 0
+    centred = regressor(3, **SPACES[space]).fit(X0, Y0 - Y0.mean())
+    np.testing.assert_allclose(one.predict(T0), centred.predict(T0) + Y0.mean(), atol=1e-9)
+    labels = classifier(3, **kw).fit(X0, LABELS)
+    np.testing.assert_allclose(labels.intercept_, [np.mean(LABELS == name) for name in labels.classes_])
+    wrong = classifier(1, batch_size=90, **kw).fit(X0, LABELS).history_["train_error"]  # before the step: the majority
+    assert wrong[0] == pytest.approx(1 - labels.intercept_.max())
+    # of rows that come in pieces it is the mean of the first ones, and stays
+    parts = regressor(**kw).partial_fit(X0[:40], Y0[:40])
+    assert parts.intercept_ == pytest.approx(Y0[:40].mean())
+    assert parts.partial_fit(X0[40:], Y0[40:]).intercept_ == pytest.approx(Y0[:40].mean())
+
+
+def test_zero_epochs_are_the_best_of_bad_ones():
+    """Validation rows that contradict the others."""
+    model = regressor(20, early_stopping=True, fit_intercept=True).fit(X0, Y0, X0, 2 * Y0.mean() - Y0)
+    np.testing.assert_allclose(model.predict(T0), Y0.mean())
+
+
+def test_choice_is_remembered_by_the_checkpoint(tmp_path, monkeypatch):
+    path, noisy = tmp_path / "run", Y0 + np.random.default_rng(0).normal(size=90)
+    whole = regressor(20, early_stopping=True, bandwidth="median").fit(X0, noisy)
+    first = regressor(2, early_stopping=True, bandwidth="median", checkpoint=path).fit(X0, noisy)
+    assert first.n_iter_ <= 2
+    model = clone(first).set_params(max_iter=20).fit(X0, noisy)
+    np.testing.assert_array_equal(model.predict(T0), whole.predict(T0))
+    monkeypatch.setattr(type(model), "_choose", None)  # nothing is chosen twice
+    again = clone(model).fit(X0, noisy)
+    np.testing.assert_array_equal(again.predict(T0), whole.predict(T0))
+    np.testing.assert_array_equal(again.validation_loss_, whole.validation_loss_)
 
 
 def test_tolerance():
@@ -815,9 +924,9 @@ def test_partial_fit_refuses_what_does_not_fit():
 
 
 CHECKPOINTED = {
-    "kernel, all kept": dict(kernel="laplacian", bandwidth=1.5, batch_size=16, cache="full"),
-    "kernel, nothing kept": dict(kernel="laplacian", bandwidth=1.5, batch_size=16, cache=None),
-    "features": dict(feature_map=RandomFourierFeatures("laplacian", 1.5, 70), batch_size=16),
+    "kernel, all kept": dict(PLAIN, kernel="laplacian", bandwidth=1.5, batch_size=16, cache="full"),
+    "kernel, nothing kept": dict(PLAIN, kernel="laplacian", bandwidth=1.5, batch_size=16, cache=None),
+    "features": dict(PLAIN, feature_map=RandomFourierFeatures("laplacian", 1.5, 70), batch_size=16),
 }
 CHILD = textwrap.dedent("""
     import os, pickle, sys, time
@@ -899,7 +1008,8 @@ def test_checkpoint_goes_on_exactly(tmp_path, name, early_stopping):
         model = EigenProRegressor(max_iter=max_iter, checkpoint=str(path), **kw).fit(X0, Y0)
         whole = EigenProRegressor(max_iter=max_iter, **kw).fit(X0, Y0)
         np.testing.assert_array_equal(model.predict(T0), whole.predict(T0))
-        assert model.n_iter_ == max_iter and same_losses(model.history_, whole.history_)
+        assert model.n_iter_ == whole.n_iter_ and same_losses(model.history_, whole.history_)
+        assert early_stopping or model.n_iter_ == max_iter
     written = path.stat().st_mtime_ns
     again = EigenProRegressor(max_iter=7, checkpoint=path, tol=0.0, verbose=False, **kw).fit(X0, Y0)
     np.testing.assert_array_equal(again.predict(T0), whole.predict(T0))
@@ -988,10 +1098,10 @@ def test_file_that_is_not_a_checkpoint(tmp_path, content):
     [
         EigenProRegressor(),
         EigenProClassifier(),
-        EigenProRegressor("laplacian", n_eigen=3, batch_size=20, n_subsample=20, cache=None),
-        EigenProRegressor(feature_map=RandomFourierFeatures(bandwidth="median", n_components=300)),
-        EigenProClassifier(feature_map=RandomFourierFeatures(bandwidth="median", n_components=300), cache=None),
-        EigenProClassifier("matern32", early_stopping=True, dtype="float64"),
+        EigenProRegressor("laplacian", n_eigen=3, batch_size=20, n_subsample=20, cache=None, **PLAIN),
+        EigenProRegressor(feature_map=RandomFourierFeatures(bandwidth="median", n_components=300), **PLAIN),
+        EigenProClassifier(feature_map=RandomFourierFeatures(bandwidth="median", n_components=300), cache=None, **PLAIN),
+        EigenProClassifier("matern32", early_stopping=False, dtype="float64"),
     ],
 )
 def test_scikit_learns_contract(estimator):
@@ -1365,7 +1475,8 @@ K1 = torch.eye(3, dtype=torch.float64)
         (lambda: regressor().fit(X0, Y0, T0[:, :2], Y0[:20]), ValueError, "2 features, but EigenProRegressor.*3 feat"),
         (lambda: regressor().fit(X0, Y0, T0, Y0), ValueError, "20 rows, but y.* has 90"),
         (lambda: regressor().fit(X0, Y0).predict(X0[:, :2]), ValueError, "2 features, but EigenProRegressor.*3 feat"),
-        (lambda: regressor(early_stopping=True).fit(X0[:1], Y0[:1]), ValueError, "early_stopping needs rows .* got 1"),
+        (lambda: regressor(early_stopping=True, validation_fraction=0).fit(X0, Y0), ValueError,
+         "validation_fraction must be above 0 for early_stopping, got 0"),
         (lambda: regressor(feature_map=3).fit(X0, Y0), TypeError, "Cannot clone object '3'"),
         (lambda: regressor(feature_map=FunctionTransformer(np.log)).fit(-abs(X0) - 1, Y0), (ValueError, RuntimeWarning),
          "feature_map contains NaN|invalid value"),
@@ -1459,7 +1570,7 @@ def test_automatic_step_converges(n, bandwidth, seed):
     """Plain data, all automatic: no warning, and the loss ends near its lowest value."""
     X = np.random.default_rng(seed).uniform(size=(n, 2))
     y = np.sin(6 * X[:, 0])
-    model = EigenProRegressor("laplacian", bandwidth, random_state=seed, max_iter=60).fit(X, y)
+    model = EigenProRegressor("laplacian", bandwidth, random_state=seed, max_iter=60, **PLAIN).fit(X, y)
     assert model.history_["loss"][-1] < 1e-3 * model.history_["loss"][0]
 
 
@@ -1603,8 +1714,9 @@ def test_warm_start_remembers_the_best_epoch():
     noisy = Y0 + np.random.default_rng(0).normal(size=90)
     model = regressor(100, early_stopping=True, warm_start=True, n_iter_no_change=3, batch_size=16)
     for _ in range(2):
-        model.fit(X0, noisy, T0, T0[:, 0])
-        error = np.mean((model.predict(T0) - T0[:, 0]) ** 2)
+        clean = np.sin(T0[:, 0]) + T0[:, 1] ** 2
+        model.fit(X0, noisy, T0, clean)
+        error = np.mean((model.predict(T0) - clean) ** 2)
         assert error == pytest.approx(min(model.history_["validation_error"]))
 
 
