@@ -167,7 +167,8 @@ def choose(
         mean = share @ gain
         error = (share.square() @ (gain - mean).square()).sqrt()
         still = torch.tensor([n == "constant" for n in names], device=Y.device)
-        better = mean > error * still / 2
+        closer = share @ (gain > 0).to(share)  # of the rows
+        better = (mean > error * still / 2) | (closer >= 0.75)
         best = torch.where(better, rival[seen], best)
         names = [name if b else old for b, old in zip(better.tolist(), names)]
     slopes, intercepts = constant(X, 0 * Y, w)
