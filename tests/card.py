@@ -13,7 +13,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 REAL = torch.cuda.is_available()
@@ -115,6 +114,13 @@ def note(name, tensors, args, kwargs):
         count("factorizations")
 
 
+def each(do, x):
+    """What ``do`` makes of each leaf of tuples, lists and dictionaries."""
+    if isinstance(x, (tuple, list)):
+        return type(x)([each(do, part) for part in x])
+    return {key: each(do, part) for key, part in x.items()} if isinstance(x, dict) else do(x)
+
+
 def known(device):
     if device.type == "cuda" and device.index:
         raise RuntimeError("CUDA error: invalid device ordinal")
@@ -125,8 +131,8 @@ class Stand(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs, name = dict(kwargs or {}), func.overloadpacket.__name__
-        leaves = tree_leaves((args, kwargs))
-        tensors = [t for t in leaves if isinstance(t, torch.Tensor)]
+        tensors = []
+        each(lambda x: isinstance(x, torch.Tensor) and tensors.append(x), (args, list(kwargs.values())))
         note(name, tensors, args, kwargs)
         if REAL:
             return func(*args, **kwargs)
@@ -140,7 +146,7 @@ class Stand(TorchDispatchMode):
         if not Door.backwards:
             self.check(func, name, args, kwargs, tensors, here)
         wrappers = {id(t.held): t for t in given}
-        inner = tree_map(lambda t: t.held if isinstance(t, CardTensor) else t, (args, kwargs))
+        inner = each(lambda t: t.held if isinstance(t, CardTensor) else t, (args, kwargs))
         out = EAGER.get(func, func)(*inner[0], **inner[1])
         if torch.Tag.inplace_view in func.tags:
             with no_dispatch():  # the shape that C++ knows
@@ -152,7 +158,7 @@ class Stand(TorchDispatchMode):
             return args[0]
         if not here:
             return out
-        return tree_map(lambda t: wrappers.get(id(t)) if id(t) in wrappers else CardTensor(t)
+        return each(lambda t: wrappers.get(id(t)) if id(t) in wrappers else CardTensor(t)
                         if isinstance(t, torch.Tensor) else t, out)
 
     @staticmethod
