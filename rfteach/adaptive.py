@@ -102,7 +102,7 @@ def _spectrum(theta, d, m):
 def _evidence(theta, Z, Y, w, q):
     """Criterion (10.26), its gradient by theta, and λ; theta ends with log(λ n / tr K)."""
     n, k = Y.shape
-    theta = torch.as_tensor(theta).to(Z).requires_grad_()
+    theta = torch.as_tensor(theta, device=Z.device).to(Z).requires_grad_()
     u = _spectrum(theta, len(Z), Z.shape[2] // 2)
     V = u.detach().repeat(1, 2)
     small = len(Z) * n * n <= 2**22
@@ -252,7 +252,7 @@ class _AnovaFeatures(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X):
-        X = torch.as_tensor(X)
+        X = X if isinstance(X, torch.Tensor) else torch.from_numpy(X)
         Z = _centred_waves(_scaled(X, self.box), self.m)
         C = torch.complex(*Z.split(self.m, 2)).transpose(1, 2).flatten(0, 1)  # (d m, n)
         codes = torch.from_numpy(self.codes).to(X.device)
@@ -482,7 +482,7 @@ class AdaptiveFeatureRegressor(_Expansion):
         X, _ = validate_input(self, X, reset=True, device=self.device)
         Y, self._one_column = _check_targets(self, y, X)
         w = _check_weights(sample_weight, X)
-        w = torch.ones(len(X)).to(Y.device).double() if w is None else w
+        w = Y.new_ones(len(X)).double() if w is None else w
         rows, Y, w = distinct_rows(X, Y.double(), weight=w)
         X = X[rows].detach().double()
         self.bounds_, d = self._find_bounds(X), X.shape[1]

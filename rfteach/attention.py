@@ -445,7 +445,8 @@ def random_feature_attention(
     -------
     array or tensor of shape (..., L, Ev)
         In the kind, dtype and device of q. Half precision is computed in float32, and autocast
-        does not change that; cosines outside of the range of half precision are cut off at its end.
+        does not change that; a tensor comes back in half precision, as from torch's own attention, and
+        cosines outside of its range are cut off at its end.
         Differentiable with respect to q, k, v, gate, a float key_mask, and frequencies.
 
     Raises
@@ -542,7 +543,8 @@ def random_feature_attention(
     if causal and S != q.shape[-2]:
         q, k, v, bias, gate = _same_length(q, k, v, bias, gate)
     o = _attend(q, k, v, W.to(q), kind, tilt, scale, bias, gate, bool(causal))
-    return like.restore(_fit(o, like.dtype))
+    o = like.restore(o)
+    return _fit(o, like.dtype) if like.kind == "torch" else o
 
 
 def _per_key(T, k, name):

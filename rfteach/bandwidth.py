@@ -88,7 +88,7 @@ class _Points:
     def pairs(self, i, j):
         """Squared distances of rows i from rows j, one by one, in float64."""
         out = torch.empty(len(i), dtype=torch.float64, device=self.X.device)
-        i, j = torch.as_tensor(i).to(out.device), torch.as_tensor(j).to(out.device)
+        i, j = (torch.as_tensor(k, device=out.device) for k in (i, j))
         for part in row_blocks(len(i), 24 * self.X.shape[1], out.device):
             delta = self.X[i[part]].double().sub_(self.X[j[part]])
             torch.sum(delta.square_(), 1, out=out[part])
@@ -550,15 +550,21 @@ def _criterion(K, Y, lam, name):
     return 0.5 * E.log(), R @ ((p * e).sum(1, keepdim=True) * R) - (R @ p) @ a.T
 
 
-def _value_and_gradient(theta, kernel, U, Y, name):
-    """The criterion at log λ and the logarithms of the bandwidths (one, or one per input) of U."""
-    bandwidth = U.new_tensor(np.exp(theta[1:])).requires_grad_()
-    K = kernel.set_params(bandwidth=bandwidth)(U)
-    lam = math.exp(theta[0])
-    with torch.no_grad():
-        value, G = _criterion(K, Y, lam, name)
-    (slope,) = torch.autograd.grad(K, bandwidth, G)
-    slopes = (slope * bandwidth.detach()).cpu().numpy()
+def _value_and_gradient(theta, kernel, U, Y, name, group=slice(None)):
+    """The criterion at log λ and the logarithms of the bandwidths of U.
+
+    ``group`` (d,) says which of the bandwidths an input has; by default each has its own.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        U = U.clone()  # a tensor made in inference mode takes no part in a derivative
+        bandwidth = U.new_tensor(np.exp(theta[1:][group])).requires_grad_()
+        K = kernel.set_params(bandwidth=bandwidth)(U)
+        lam = math.exp(theta[0])
+        with torch.no_grad():
+            value, G = _criterion(K, Y, lam, name)
+        (slope,) = torch.autograd.grad(K, bandwidth, G)
+    slopes = np.zeros(len(theta) - 1)
+    np.add.at(slopes, group, (slope * bandwidth.detach()).cpu().numpy())
     return float(value), np.r_[lam * float(G.trace()), slopes]
 
 # %% ../nbs/04_bandwidth.ipynb #729759c5
@@ -578,7 +584,10 @@ class LearnedBandwidth:
         The penalty λ that goes with it, for a kernel with k(x, x) = 1, the rows that were used and
         centred y.
     loo_error : float
-        Mean squared leave-one-out error, over rows and outputs, in the squared units of y.
+        Mean squared leave-one-out error, over rows and outputs, in the squared units of y, times the
+        factor (4.15) for the numbers that were fitted to the same rows.
+    n_bandwidths : int
+        How many different bandwidths the inputs have.
     history : numpy.ndarray of shape (n_iter + 1,)
         The criterion at the start and after each iteration on all rows, for outputs in units of their
         standard deviation: (4.12), or half the logarithm of the mean squared leave-one-out error.
@@ -590,6 +599,7 @@ class LearnedBandwidth:
     bandwidth: float | Array
     lam: float
     loo_error: float
+    n_bandwidths: int
     history: np.ndarray
     n_iter: int
     converged: bool
@@ -601,7 +611,7 @@ def learn_bandwidth(
     *,
     kernel: Kernel | str = "gaussian",
     criterion: str = "evidence",
-    per_input: bool = True,
+    per_input: bool | str = "auto",
     n_subsample: int = 1000,
     max_iter: int = 100,
     tol: float = 1e-5,
@@ -623,8 +633,10 @@ def learn_bandwidth(
     criterion : {"evidence", "loo"}, default "evidence"
         "evidence" is the steadier on few rows, "loo" can be better where no single set of bandwidths
         fits the data everywhere, and takes up to three times the work.
-    per_input : bool, default True
-        One bandwidth for each input, or one for all.
+    per_input : "auto" or bool, default "auto"
+        True: one bandwidth for each input. False: one for all. "auto": one for each input where the
+        criterion carries so many, else own bandwidths for 1, 2, 4, … inputs and one that the others
+        share, or one for all, in units of the standard deviation of each input; what is least in (4.14).
     n_subsample : int, default 1000
         Rows that are used, drawn without replacement; all where there are no more.
     max_iter : int, default 100
@@ -691,34 +703,43 @@ def learn_bandwidth(
     )
     # in random order, so that the first ones are a sample, too
     X, Y = X.detach()[rows[:n_subsample]].double(), Y[:n_subsample]
+    if not isinstance(per_input, bool) and per_input != "auto":
+        raise ValueError(f"per_input must be 'auto', True or False, got {per_input!r}")
     U, start, fixed = _start(X, per_input)
     Y, spread, constant = _standardised(Y)
     Y = Y[:, ~constant]
-    theta, history, converged = np.zeros(1 + len(start)), [-math.inf], True
+    one, every = np.zeros(X.shape[1], int), np.arange(X.shape[1])
+    found = _Minimum(one, np.zeros(2), [-math.inf], True)
     learnable = Y.shape[1] > 0 and len(X) > 1
     if learnable:
-        theta, history, converged = _minimise(
-            (kernel, U, Y, criterion), len(start), max_iter, tol
-        )
+        problem = kernel, U, Y, criterion
+        if per_input == "auto":
+            found = _carried(problem, max_iter, tol)
+        else:
+            group = every if per_input else one
+            found = _minimise(problem, group, _starts(group), max_iter, tol)
+    theta, history, converged = found.theta, found.history, found.converged
     if not converged:
         warnings.warn(
             f"learn_bandwidth stopped after {max_iter} iterations without convergence; raise max_iter or tol",
             ConvergenceWarning,
         )
-    lam, scales = math.exp(theta[0]), torch.from_numpy(np.exp(theta[1:])).to(start)
+    scales = torch.from_numpy(np.exp(theta[1:][found.group])).to(start)
+    lam = math.exp(theta[0])
     loo_error = 0.0
     if learnable:
         _, R, a = _inverse(kernel.set_params(bandwidth=scales)(U), Y, lam)
         squares = (a / R.diagonal()[:, None]).square().mean(0) * spread[~constant] ** 2
-        loo_error = float(squares.sum() / len(spread))
+        loo_error = float(squares.sum() / len(spread)) * _optimism(len(theta), len(X))
     bandwidth = torch.where(fixed, start, start * scales)
     if per_input:
         kind = "torch" if like.kind == "torch" else "numpy"
         bandwidth = replace(like, kind=kind).restore(bandwidth)
     else:
-        bandwidth = float(bandwidth)
+        bandwidth = float(bandwidth[0])
     return LearnedBandwidth(
-        *(bandwidth, lam, loo_error, np.array(history), len(history) - 1, converged)
+        *(bandwidth, lam, loo_error, len(theta) - 1),
+        *(np.array(history), len(history) - 1, converged),
     )
 
 
@@ -758,23 +779,40 @@ def _start(X, per_input):
     overall = X.new_tensor([median_bandwidth(X)])
     if not per_input:
         U = X / overall
-        return U - U.mean(0), overall, torch.zeros(1, dtype=torch.bool, device=X.device)
+        still = torch.zeros(X.shape[1], dtype=torch.bool, device=X.device)
+        return U - U.mean(0), overall, still
     V, spread, constant = _standardised(X)
     unit = median_bandwidth(V)
     return V / unit, torch.where(constant, overall, unit * spread), constant
 
 
-def _minimise(problem, n_scales, max_iter, tol):
+@dataclass(frozen=True)
+class _Minimum:
+    """Where a criterion is least: log λ and log bandwidths, and which of these each input has."""
+
+    group: np.ndarray
+    theta: np.ndarray
+    history: list
+    converged: bool
+
+
+def _starts(group):
+    """Starts for `_minimise` that know nothing."""
+    same = np.ones(int(group.max()) + 1)
+    return [np.r_[math.log(lam), math.log(s) * same] for lam, s in _STARTS]
+
+
+def _minimise(problem, group, starts, max_iter, tol):
     """Minimise a criterion by L-BFGS: many starts on few rows, the best one on all rows."""
     kernel, U, Y, name = problem
     few = Y[:_SCOUTS] - Y[:_SCOUTS].mean(0)
     few = few[:, few.square().sum(0) > 0]
     bounds = [(math.log(1e-10), math.log(10.0))]
-    bounds += [(math.log(1 / 300), math.log(1000.0))] * n_scales
+    bounds += [(math.log(1 / 300), math.log(1000.0))] * (len(starts[0]) - 1)
 
     def run(theta, data, max_iter, tol, callback=None):
         return minimize(
-            *(_value_and_gradient, theta, (kernel, *data, name)),
+            *(_value_and_gradient, theta, (kernel, *data, name, group)),
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
@@ -782,15 +820,12 @@ def _minimise(problem, n_scales, max_iter, tol):
             options={"maxiter": max_iter, "ftol": tol, "gtol": 1e-6, "maxls": 30},
         )
 
-    starts = [
-        np.r_[math.log(lam), np.full(n_scales, math.log(s))] for lam, s in _STARTS
-    ]
     if few.shape[1]:
         found = [run(theta, (U[:_SCOUTS], few), 30, 1e-3) for theta in starts]
         theta = min(found, key=lambda result: result.fun).x
     else:
         theta = starts[0]
-    history = [_value_and_gradient(theta, kernel, U, Y, name)[0]]
+    history = [_value_and_gradient(theta, kernel, U, Y, name, group)[0]]
     while True:
         before = history[-1]
         result = run(
@@ -801,6 +836,42 @@ def _minimise(problem, n_scales, max_iter, tol):
         )
         theta = result.x
         if result.success or before - history[-1] <= tol * max(1, abs(before)):
-            return theta, history, True
+            return _Minimum(group, theta, history, True)
         if len(history) > max_iter:
-            return theta, history, False
+            return _Minimum(group, theta, history, False)
+
+
+def _carried(problem, max_iter, tol):
+    """As many bandwidths as the criterion carries: the least (4.14)."""
+    _, U, Y, _ = problem
+    n, d = U.shape
+    outputs = int(torch.linalg.matrix_rank(Y))
+
+    def length(found):
+        k = len(found.theta) - 2  # inputs with a bandwidth of their own beside the shared one
+        chosen = math.lgamma(d + 1) - math.lgamma(k + 1) - math.lgamma(d - k + 1)
+        which = chosen if k < d - 1 else 0.0
+        return n * outputs * found.history[-1] + (k + 1) * math.log(n) / 2 + which
+
+    one, every = (
+        _minimise(problem, group, _starts(group), max_iter, tol)
+        for group in (np.zeros(d, int), np.arange(d))
+    )
+    if length(every) <= length(one):
+        return every
+    candidates, order, k = [one], np.argsort(every.theta[1:], kind="stable"), 1
+    while k < d - 1:
+        group = np.full(d, k)
+        group[order[:k]] = np.arange(k)
+        own, rest = every.theta[1:][order[:k]], np.median(every.theta[1:][order[k:]])
+        same = np.full(k, one.theta[1])
+        starts = [np.r_[every.theta[0], own, rest]]
+        starts += [np.r_[one.theta[0], same, s] for s in (one.theta[1], math.log(100))]
+        candidates.append(_minimise(problem, group, starts, max_iter, tol))
+        k *= 2
+    return min(candidates, key=length)
+
+
+def _optimism(p, n):
+    """The factor (4.15) on a mean square over n rows to which p numbers were fitted."""
+    return math.exp(2 * p / n) if p < 100 * n else math.inf

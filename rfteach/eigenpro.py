@@ -140,7 +140,9 @@ def top_eigensystem(
     return _leading(K, k, method, tol, max_iter, random_state)
 
 
-def _leading(K, k, method="auto", tol=1e-4, max_iter=100, random_state=0):
+def _leading(
+    K, k, method="auto", tol=1e-4, max_iter=100, random_state=0, warn=True
+):
     """What `top_eigensystem` finds, for a tensor that needs no checks."""
     m = len(K)
     size = min(m, k + max(10, k // 2))
@@ -162,7 +164,7 @@ def _leading(K, k, method="auto", tol=1e-4, max_iter=100, random_state=0):
             if worst <= tol:
                 break
             Q = torch.linalg.qr(Y)[0]
-        else:
+        if worst > tol and warn:
             warnings.warn(
                 f"the eigenvectors have residual {worst:.2g} after max_iter={max_iter} products; tol={tol:g}",
                 ConvergenceWarning,
@@ -703,8 +705,9 @@ class _EigenPro(BaseEstimator):
         """What writes the features of X[rows] into ``out``, or returns them; X is checked here, once."""
         map_ = self.feature_map_
         if type(map_) is RandomFourierFeatures:
-            b = None if map_.phases_ is None else torch.as_tensor(map_.phases_)
-            W, b = _check_waves(X, torch.as_tensor(map_.frequencies_), b)
+            W, b = map_.frequencies_, map_.phases_
+            b = None if b is None else torch.as_tensor(b, device="cpu")
+            W, b = _check_waves(X, torch.as_tensor(W, device="cpu"), b)
             N = map_._n_features_out
 
             def features(rows, out=None):

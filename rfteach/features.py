@@ -480,8 +480,9 @@ class RandomFourierFeatures(
         """
         check_is_fitted(self)
         X, like = validate_input(self, X, reset=False, sparse=True, device=self.device)
-        phases = None if self.phases_ is None else torch.as_tensor(self.phases_)
-        return like.restore(_features(X, torch.as_tensor(self.frequencies_), phases))
+        W, b = torch.as_tensor(self.frequencies_, device="cpu"), self.phases_
+        b = None if b is None else torch.as_tensor(b, device="cpu")
+        return like.restore(_features(X, W, b))
 
     @property
     def _n_features_out(self):

@@ -135,7 +135,7 @@ def _check_bandwidth(bandwidth, dtype=torch.float64):
             raise TypeError(
                 f"bandwidth must be a number or one number per input, got {bandwidth!r}"
             )
-        T = torch.as_tensor(A.astype(np.float64))
+        T = torch.as_tensor(A.astype(np.float64), device="cpu")
     elif T.is_complex() or T.dtype == torch.bool:
         raise TypeError(
             f"bandwidth must be a number or one number per input, got {bandwidth!r}"
@@ -311,7 +311,7 @@ class Kernel(BaseEstimator):
             Frequencies in radians per unit of the inputs, float64; a torch tensor if the bandwidth is a
             torch tensor, so that gradients reach it, else a NumPy array.
         """
-        W = torch.as_tensor(np.asarray(Z) * self._mixing(np.asarray(U)))
+        W = torch.from_numpy(np.asarray(Z) * self._mixing(np.asarray(U)))
         if isinstance(self.bandwidth, torch.Tensor):
             W = W.to(self.bandwidth.device)
             return W / self._bandwidth(W)
@@ -748,7 +748,7 @@ def _find_bandwidth(kernel, word, X, y):
     if word == "median":
         return median_bandwidth(X)
     learned = learn_bandwidth(X, y, kernel=kernel).bandwidth
-    return torch.as_tensor(learned).double().cpu().numpy()
+    return torch.as_tensor(learned, device="cpu").double().numpy()
 
 # %% ../nbs/01_kernels.ipynb #1d1fb084
 def gram_blocks(

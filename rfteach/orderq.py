@@ -12,7 +12,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -116,7 +116,7 @@ def sparse_frequencies(
         )
     uniform = isinstance(kernel, str) and kernel == "uniform"
     kernel = as_kernel("gaussian" if uniform else kernel, bandwidth)
-    scale = kernel._bandwidth(torch.empty(1, d, dtype=torch.float64)).detach().cpu()
+    scale = kernel._bandwidth(torch.from_numpy(np.empty((1, d)))).detach().cpu()
     rng = random_generator(random_state)
     if uniform:
         values = rng.uniform(-1, 1, (n, q))
@@ -472,7 +472,7 @@ def _attempt(AT, y, sigma, max_iter, shake):
     """Coefficients, dual point, gap, residual, steps; columns made longer by up to ``shake``."""
     N, m = AT.shape
     coef, nus, n_iter = np.zeros(N), [], 0
-    if sigma < np.linalg.norm(y):
+    if sigma < (1 - 1e-9) * np.linalg.norm(y):  # else zero is within rounding
         norms = 1 + shake * np.random.default_rng(0).random((N, 1))
         active, _, n_iter, end = _follow_path(
             AT * norms if shake else AT, y, sigma, max_iter
@@ -503,7 +503,7 @@ class BasisPursuitResult:
     Attributes
     ----------
     coef : array of shape (N,)
-        Coefficients c, in the kind, dtype and device of A.
+        Coefficients c, in the kind, dtype and device of A; a NumPy array for a data frame.
     support : numpy.ndarray of int
         Indices of the coefficients that are not zero, in ascending order.
     l1_norm : float
@@ -552,7 +552,7 @@ def basis_pursuit_denoising(
         Columns of different norms are legal, but then the norm prefers the long ones.
     y : array-like of shape (m,)
     sigma : float
-        Bound σ ≥ 0 on the residual, absolute. Zero asks for A c = y, up to 1e-9 ‖y‖.
+        Bound σ ≥ 0 on the residual, absolute, kept up to 1e-9 ‖y‖: zero asks for A c = y, ‖y‖ for c = 0.
     tol : float, default 1e-6
         Relative duality gap that counts as converged. The path is exact; what gap remains is from
         rounding.
@@ -592,7 +592,17 @@ def basis_pursuit_denoising(
     >>> found.coef.round(6), round(found.l1_norm, 6), found.converged
     (array([0., 0., 2.]), 2.0, True)
     """
+    found, trouble = _basis_pursuit(A, y, sigma, tol, max_iter)
+    if trouble:
+        warnings.warn(trouble, ConvergenceWarning, stacklevel=2)
+    return found
+
+
+def _basis_pursuit(A, y, sigma, tol=1e-6, max_iter=None):
+    """What `basis_pursuit_denoising` returns, and in words why it did not converge, else None."""
     A, like = as_tensor(A, name="A")
+    if like.kind == "pandas":  # coefficients have no row labels
+        like = replace(like, kind="numpy")
     y, _ = as_tensor(y, name="y", ndim=1)
     if len(A) != len(y):
         raise ValueError(f"A and y must have as many rows, got {len(A)} and {len(y)}")
@@ -624,22 +634,21 @@ def basis_pursuit_denoising(
         if converged or n_iter >= max_iter:
             break
     gap = gap if residual <= sigma + close else math.inf
+    trouble = None
     if not converged:
         remedy = (
             "max_iter" if n_iter >= max_iter else "sigma: columns are too much alike"
         )
-        warnings.warn(
+        trouble = (
             f"basis pursuit denoising stopped after {n_iter} steps with residual {residual * b:.4g} for "
             f"sigma={sigma * b:.4g} and a duality gap of {gap / a * b:.4g} for a norm of "
-            f"{l1_norm / a * b:.4g}; raise {remedy}",
-            ConvergenceWarning,
-            stacklevel=2,
+            f"{l1_norm / a * b:.4g}; raise {remedy}"
         )
     if not l1_norm / a * b < math.inf:
         raise ValueError(
             "the coefficients overflow in float64; rescale A and y, or raise sigma"
         )
-    return BasisPursuitResult(
+    found = BasisPursuitResult(
         coef=like.restore(torch.from_numpy(coef / a * b)),
         support=np.flatnonzero(coef),
         l1_norm=float(l1_norm / a * b),
@@ -649,6 +658,7 @@ def basis_pursuit_denoising(
         n_iter=n_iter,
         converged=bool(converged),
     )
+    return found, trouble
 
 # %% ../nbs/06_orderq.ipynb #072a6bda
 class _WaveEffects:
@@ -680,7 +690,7 @@ class _WaveEffects:
                         product - torch.outer(chi[j][part], c) if centred else product
                     )
 
-                P = torch.ones(len(a[0, part]), a.shape[1], dtype=a.dtype)
+                P = a.new_ones(len(a[0, part]), a.shape[1])
                 for j in u:
                     P *= second(j, True)
                 for j in others:
@@ -740,8 +750,9 @@ class _GridEffects:
 
 def _effects(model):
     """What gives the variances of the terms of a fitted model, and its own; zero if constant."""
-    W, b = torch.as_tensor(model.frequencies_), torch.as_tensor(model.phases_)
-    C, Q = np.atleast_2d(model.coef_), torch.as_tensor(model._quantiles)
+    kept = (model.frequencies_, model.phases_, model._quantiles)
+    W, b, Q = (torch.as_tensor(A, device="cpu") for A in kept)
+    C = np.atleast_2d(model.coef_)
     if not C.any():
         return None, 0.0
     C = torch.from_numpy(C / abs(C).max())
@@ -778,8 +789,8 @@ def _weighted_quantiles(X, w, n_levels=64):
     """Midpoint quantiles (n_levels, d) of the columns of X with weights w, float64."""
     X, order = torch.sort(X.double(), dim=0)
     total = w.double()[order].cumsum(0)
-    levels = (torch.arange(n_levels, dtype=torch.float64) + 0.5) / n_levels
-    levels = levels.to(X.device)[:, None] * total[-1]
+    levels = (torch.from_numpy(np.arange(n_levels) + 0.5) / n_levels).to(X.device)
+    levels = levels[:, None] * total[-1]
     rows = torch.searchsorted(total.T.contiguous(), levels.T.contiguous())
     return X.gather(0, rows.T.clamp(max=len(X) - 1))
 
@@ -808,9 +819,10 @@ class _Expansion(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X, like = validate_input(self, X, reset=False, device=self.device)
-        C = torch.as_tensor(np.atleast_2d(self.coef_)).to(X)
-        offset = torch.as_tensor(np.atleast_1d(self.intercept_)).to(X)
-        W, b = torch.as_tensor(self.frequencies_), torch.as_tensor(self.phases_)
+        kept = (np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_))
+        kept += (self.frequencies_, self.phases_)
+        C, offset, W, b = (torch.as_tensor(A, device="cpu") for A in kept)
+        C, offset = C.to(X), offset.to(X)
         out = offset.repeat(len(X), 1)
         if len(W):
             for rows in row_blocks(len(X), len(W) * X.element_size(), X.device):
@@ -1190,19 +1202,20 @@ class SRFERegressor(_SparseExpansion):
         size, errors = np.linalg.norm(y), np.full(len(_TOLERANCES), np.inf)
         if self.tolerance != "auto":
             tolerance = float(self.tolerance)
-            found = self._pursue(A, y, tolerance)
+            found, trouble = self._pursue(A, y, tolerance)
+            if trouble:
+                warnings.warn(trouble, ConvergenceWarning)
         else:
             fold = np.arange(len(y)) % self.n_folds
             if size > 0 and fold.max() > 0:
                 errors = _cross_validate(A, y, fold, self.max_iter) / len(y)
             for tolerance in _TOLERANCES[: errors.argmin() + 1][::-1]:
                 try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("error", ConvergenceWarning)
-                        found = self._pursue(A, y, tolerance)
-                    break
-                except (ValueError, ConvergenceWarning):
+                    found, trouble = self._pursue(A, y, tolerance)
+                except ValueError:
                     continue  # on all rows the path does not get as far as on parts of them
+                if not trouble:
+                    break
         return torch.from_numpy(found.coef), {
             "tolerance_": float(tolerance),
             "cv_errors_": errors,
@@ -1213,7 +1226,7 @@ class SRFERegressor(_SparseExpansion):
 
     def _pursue(self, A, y, tolerance):
         try:
-            return basis_pursuit_denoising(
+            return _basis_pursuit(
                 A, y, tolerance * np.linalg.norm(y), max_iter=self.max_iter
             )
         except ValueError as error:

@@ -462,7 +462,8 @@ def leading_components(
         Q[:, :b] = U
         CQ = xp.concatenate([CU, apply(Q[:, b:])], 1)
     bar.close()
-    U, theta = (torch.as_tensor(A).flip(-1)[..., :k] for A in (U, theta))
+    U, theta = (torch.as_tensor(A, device=device) for A in (U, theta))
+    U, theta = (A.flip(-1)[..., :k] for A in (U, theta))
     return LeadingComponents(
         U.T.contiguous(),
         theta.clamp(min=0),
@@ -697,7 +698,7 @@ class _Scatter:
                 B = A[rows] - shift if plain else A[rows] / r - shift
                 left += xp.full_like(B[:, 0], 1 / n) @ B
                 S += B.T @ B if self.full else (B * B).sum(0, dtype=xp.float64)
-        shift, left = torch.as_tensor(shift), torch.as_tensor(left)
+        shift, left = (torch.as_tensor(T, device=M.device) for T in (shift, left))
         return (shift.double() + left) * unit, M - n * self._outer(left)
 
     def spread(self):

@@ -561,7 +561,7 @@ class _LeaveOneOut:
         eps = torch.finfo(Y.dtype).eps
         if lams is None:
             low = math.log10(1000 * eps)
-            lams = top * torch.logspace(low, 1, 2 - round(2 * low)).double()
+            lams = top * torch.from_numpy(np.logspace(low, 1, 2 - round(2 * low)))
         self.lams = torch.as_tensor(lams, dtype=Y.dtype, device=Y.device)
         floor = n * eps * top
         self.e, self.U = torch.where(e > floor, e, 0.0), U
@@ -883,8 +883,8 @@ class HARFERegressor(_SparseExpansion):
         W, b = super()._draw(kernel, bandwidth, d, order, rng)
         if _is_auto(self.supports):
             sets = self._sets.nonzero()[:, 1].reshape(-1, order)
-            places = sets[torch.arange(len(W)) % len(sets)]
-            bandwidth = torch.as_tensor(bandwidth)
+            places = sets[np.arange(len(W)) % len(sets)]
+            bandwidth = torch.as_tensor(bandwidth, device=W.device)
             values = (W * bandwidth)[W != 0].reshape(-1, order)
             W = torch.zeros_like(W).scatter_(1, places, values / bandwidth[places])
         sets = torch.unique(W != 0, dim=0).nonzero()[:, 1].reshape(-1, order)

@@ -7,7 +7,6 @@ __all__ = ['NystroemFeatures', 'RBFRegressor']
 
 # %% ../nbs/05_rbf.ipynb #44b97aa2
 import numbers
-import warnings
 from copy import copy
 from typing import Self
 
@@ -20,8 +19,7 @@ from sklearn.base import (
     RegressorMixin,
     TransformerMixin,
 )
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -29,6 +27,7 @@ from rfteach.arrays import (
     Array,
     all_or_nothing,
     as_tensor,
+    check_not_masked,
     distinct_rows,
     empty,
     needs_grad,
@@ -67,13 +66,19 @@ _MEDIAN_ROWS = 3000
 
 
 def _kmeans(D, m, rng):
-    """Means of m clusters of the rows of D."""
-    scale = float(D.abs().max()) or 1.0
-    means = KMeans(m, n_init=1, max_iter=20, random_state=int(rng.integers(2**31)))
-    with warnings.catch_warnings():  # rows that differ by rounding only are one cluster
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        means.fit((D / scale).cpu().numpy())
-    return torch.from_numpy(means.cluster_centers_).to(D) * scale
+    """Means of m clusters of the rows of D, after twenty of Lloyd's steps."""
+    centre, scale = D.mean(0), float(D.abs().max()) or 1.0
+    A = ((D - centre) / scale).cpu()
+    U, _ = kmeans_plusplus(A.numpy(), m, random_state=int(rng.integers(2**31)))
+    U, nearest = torch.from_numpy(U), torch.empty(len(A), dtype=int, device="cpu")
+    for _ in range(20):
+        length = U.square().sum(1) / 2
+        for rows in row_blocks(len(A), m * A.element_size()):
+            nearest[rows] = (length - A[rows] @ U.T).argmin(1)
+        count = torch.bincount(nearest, minlength=m)[:, None]
+        means = torch.zeros_like(U).index_add_(0, nearest, A) / count
+        U = torch.where(count > 0, means, U)  # where no row is nearest it stays
+    return centre + U.to(D) * scale
 
 
 def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
@@ -248,6 +253,7 @@ class NystroemFeatures(
         check_scalar(self.n_components, "n_components", numbers.Integral, min_val=1)
         X, _ = validate_input(self, X, reset=True, device=self.device)
         if sample_weight is not None:
+            check_not_masked(sample_weight, "sample_weight")
             if isinstance(sample_weight, torch.Tensor):
                 sample_weight = sample_weight.detach().cpu().numpy()
             sample_weight = _check_sample_weight(
@@ -285,8 +291,8 @@ class NystroemFeatures(
         """
         check_is_fitted(self)
         X, like = validate_input(self, X, reset=False, device=self.device)
-        U = torch.as_tensor(self.centers_)
-        W = None if self.whitening_ is None else torch.as_tensor(self.whitening_)
+        U, W = torch.as_tensor(self.centers_, device="cpu"), self.whitening_
+        W = None if W is None else torch.as_tensor(W, device="cpu")
         return like.restore(_center_features(X, self.kernel_, U, W))
 
     @property

@@ -41,6 +41,7 @@ from rfteach.arrays import (
     Like,
     all_or_nothing,
     as_tensor,
+    check_not_masked,
     distinct_rows,
     needs_grad,
     row_blocks,
@@ -346,11 +347,11 @@ class _Spectrum:
     def grid(self, floor):
         """Penalties from 1000 times the largest squared singular value down to ``floor`` times it."""
         steps = math.ceil(2 * (3 - math.log10(floor)))
-        return self.top * torch.logspace(3, 3 - steps / 2, steps + 1).double()
+        return self.top * torch.from_numpy(np.logspace(3, 3 - steps / 2, steps + 1))
 
     def shrinkage(self, lams):
         """φ (L,) and Ω (r, L) with λ/(s² + λ) = φ Ω and entries of Ω in (0, 1]."""
-        lams = torch.as_tensor(lams).to(self.s)
+        lams = torch.as_tensor(lams, device=self.s.device).to(self.s)
         floor = (self.s**2).amin(0, keepdim=True) + lams if len(self.s) else lams + 1
         return lams / floor, floor / (self.s[:, None] ** 2 + lams)
 
@@ -1128,7 +1129,8 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         check_is_fitted(self)
         form = list(self._form().values())
         with _collective(group) as (gather, add_up):
-            seen = gather(torch.tensor([*form, self.n_samples_seen_]).double())
+            seen = [*form, self.n_samples_seen_]
+            seen = gather(torch.tensor(seen, dtype=torch.float64, device="cpu"))
             for rank, other in enumerate(seen):
                 for name, a, b in zip(self._form(), form, other.tolist()):
                     if a != b:
@@ -1499,7 +1501,7 @@ class _FeatureRidge(BaseEstimator):
             raise RuntimeError(
                 "all_reduce needs rows that were taken in by partial_fit"
             )
-        probe = torch.linspace(-1, 1, self.n_features_in_, dtype=torch.float64)[None]
+        probe = torch.from_numpy(np.linspace(-1, 1, self.n_features_in_))[None]
         with _collective(group) as (gather, _):
             maps = gather(self._transform(probe, as_tensor(probe)[1]).double())
         for rank, other in enumerate(maps):
@@ -1857,6 +1859,7 @@ def _check_labels(estimator, y, n):
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None"
         )
+    check_not_masked(y, "y")
     y = y.cpu().numpy() if isinstance(y, torch.Tensor) else y
     y = column_or_1d(y, warn=True)
     if y.dtype.kind == "f":

@@ -26,7 +26,6 @@ from sklearn.base import (
     TransformerMixin,
     clone,
 )
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
@@ -790,9 +789,7 @@ class AnisotropicKernelPCA(
             method = "randomized" if n >= 300 and 10 * k <= n else "eigh"
         found = None
         if method == "randomized":
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                found = _leading(K, k, method, self.tol, 50, self.random_state)
+            found = _leading(K, k, method, self.tol, 50, self.random_state, False)
         if found is None or found.residual > self.tol:
             found = _leading(K, k, "eigh")
         V = found.vectors
@@ -1079,7 +1076,7 @@ def _inner_error(log_bandwidth, log_scale, log_lam, X, y, W, k):
     angle = (Z * log_scale.exp()) @ W
     A = torch.cat([angle.cos(), angle.sin()], 1) / math.sqrt(W.shape[1])
     A = A - A.mean(0)
-    G = A.T @ A + log_lam.exp() * len(X) * torch.eye(A.shape[1], dtype=A.dtype)
+    G = A.T @ A + log_lam.exp() * len(X) * torch.diag(A.new_ones(A.shape[1]))
     B = torch.linalg.solve_triangular(torch.linalg.cholesky(G), A.T, upper=False)
     h = 1 / len(X) + B.square().sum(0)
     r = y - B.T @ (B @ y)
@@ -1097,7 +1094,7 @@ def _adam(X, y, box, k, steps, rng, report):
         (k, 100, steps - first),
     ):
         W = torch.from_numpy(rng.standard_normal((many, frequencies)))
-        free = [best.clone()] + [torch.tensor(v, dtype=X.dtype) for v in (-2.0, -4.0)]
+        free = [best.clone()] + [X.new_tensor(v) for v in (-2.0, -4.0)]
         theta, scale, lam = (v.requires_grad_() for v in free)
         optimizer = torch.optim.Adam(free)
         least = math.inf
@@ -1450,7 +1447,7 @@ class ProjectedSurrogate(
         check_is_fitted(self)
         X, like = validate_input(self, X, reset=False)
         Z = self.reduction_.transform(X.detach().cpu().numpy())
-        return like.restore(torch.as_tensor(np.asarray(Z)))
+        return like.restore(torch.as_tensor(np.asarray(Z), device="cpu"))
 
     def predict(self, X) -> Array:
         """The value of the surrogate at each row of X.
@@ -1475,7 +1472,8 @@ class ProjectedSurrogate(
         check_is_fitted(self)
         X, like = validate_input(self, X, reset=False)
         Z = self.reduction_.transform(X.detach().cpu().numpy())
-        return like.restore(torch.as_tensor(np.asarray(self.surrogate_.predict(Z))))
+        y = np.asarray(self.surrogate_.predict(Z))
+        return like.restore(torch.as_tensor(y, device="cpu"))
 
     @property
     def _n_features_out(self):
@@ -1572,10 +1570,10 @@ def _join_waves(W, A):
 
 def _wave_variance(F, a):
     """Variance (k,) of Re Σ_k a_k Π_i (e^{i f_ki t_i} - χ(f_ki)) for t uniform on [-1/2, 1/2]."""
-    chi, total = torch.sinc(F / (2 * math.pi)), torch.zeros(len(a), dtype=F.dtype)
+    chi, total = torch.sinc(F / (2 * math.pi)), F.new_zeros(len(a))
     for rows in row_blocks(len(F), 48 * len(F)):
         for sign in (-1, 1):
-            M = torch.ones(len(F[rows]), len(F), dtype=F.dtype)
+            M = F.new_ones(len(F[rows]), len(F))
             for f, c in zip(F.T, chi.T):
                 gap = f[rows, None] + sign * f
                 M *= torch.sinc(gap / (2 * math.pi)) - torch.outer(c[rows], c)

@@ -16,7 +16,7 @@ KINDS = {
     "list": (lambda A: A.tolist(), np.ndarray, np.float64),
     "float64": (lambda A: A, np.ndarray, np.float64),
     "float32": (lambda A: A.astype(np.float32), np.ndarray, np.float32),
-    "float16": (lambda A: A.astype(np.float16), np.ndarray, np.float16),
+    "float16": (lambda A: A.astype(np.float16), np.ndarray, np.float32),
     "int": (lambda A: A.astype(int), np.ndarray, np.float64),
     "bool": (lambda A: A > 1, np.ndarray, np.float64),
     "object": (lambda A: A.astype(object), np.ndarray, np.float64),
@@ -27,7 +27,7 @@ KINDS = {
     "pandas": (lambda A: pd.DataFrame(A, columns=["a", "b"], index=list("xyz")), pd.DataFrame, np.float64),
     "torch64": (torch.from_numpy, torch.Tensor, torch.float64),
     "torch32": (lambda A: torch.from_numpy(A).float(), torch.Tensor, torch.float32),
-    "bfloat16": (lambda A: torch.from_numpy(A).bfloat16(), torch.Tensor, torch.bfloat16),
+    "bfloat16": (lambda A: torch.from_numpy(A).bfloat16(), torch.Tensor, torch.float32),
     "torch int": (lambda A: torch.from_numpy(A).int(), torch.Tensor, torch.float64),
 }
 
@@ -46,6 +46,17 @@ def test_what_comes_in_goes_out(kind):
     if container is pd.DataFrame:
         assert list(out.index) == list("xyz")
         assert isinstance(like.restore(T[:, 0]), pd.Series)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "torch32"])
+def test_no_result_overflows_on_its_way_out(kind):
+    convert, _, dtype = KINDS[kind]
+    _, like = as_tensor(convert(np.ones((2, 2))))
+    for large in (7e4, 1e38, np.inf):  # what was infinite stays so
+        out = like.restore(torch.tensor([large, np.nan], dtype=torch.float64))
+        assert out.dtype == dtype and abs(float(out[0]) / large - 1) < 1e-6 or large == out[0]
+    with pytest.raises(ValueError, match="result overflows in torch.float32.*float64"):
+        like.restore(torch.tensor([1.0, -1e39], dtype=torch.float64))
 
 
 def test_tensor_comes_back_to_its_device(device):

@@ -343,7 +343,8 @@ def test_learned_result(criterion):
     assert found.history[-1] == found.history.min() and len(found.history) == found.n_iter + 1
     assert found.converged and (np.diff(found.history) <= 0).all()
     if criterion == "loo":
-        assert np.sqrt(found.loo_error) == pytest.approx(np.exp(found.history[-1]) * y.std(), rel=1e-4)
+        assert np.sqrt(found.loo_error) == pytest.approx(
+                np.exp(found.history[-1] + (1 + X.shape[1]) / len(X)) * y.std(), rel=1e-4)
     again = learn_bandwidth(X, y, criterion=criterion)
     np.testing.assert_array_equal(again.bandwidth, found.bandwidth)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).bandwidth, found.bandwidth)

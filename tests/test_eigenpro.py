@@ -1042,7 +1042,7 @@ def test_kinds_and_devices(device):
     assert isinstance(moved, np.ndarray)
     np.testing.assert_allclose(moved, expected, atol=1e-8)
     half = torch.from_numpy(X0).half()
-    assert regressor(2).fit(half, torch.from_numpy(Y0)).predict(half).dtype == torch.float16
+    assert regressor(2).fit(half, torch.from_numpy(Y0)).predict(half).dtype == torch.float32
     grads = torch.from_numpy(X0).requires_grad_()
     assert not regressor(2).fit(grads, torch.from_numpy(Y0)).predict(grads).requires_grad
     for X in (X0.tolist(), np.asfortranarray(X0), X0[::-1][::-1]):

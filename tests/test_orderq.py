@@ -843,3 +843,25 @@ def test_error_messages(call, error, words):
 def test_doctests():
     result = doctest.testmod(importlib.import_module("rfteach.orderq"))
     assert result.attempted >= 8 and result.failed == 0
+
+
+def test_bound_as_large_as_y_up_to_rounding():
+    """Zero is within rounding of the bound, and shorter than all else: a path of rounding errors is not followed."""
+    rng = np.random.default_rng(0)
+    for digits in [0, *range(9, 16)]:
+        for _ in range(10):
+            A, y = rng.normal(size=(20, 40)), rng.normal(size=20)
+            found = basis_pursuit_denoising(A, y, np.linalg.norm(y) * (1 - (digits > 0) * 10.0**-digits))
+            assert found.converged and found.residual <= np.linalg.norm(y) * (1 + 1e-15)
+    found = basis_pursuit_denoising(A, y, np.linalg.norm(y) * (1 - 1e-7))
+    assert found.converged and len(found.support) == 1 and found.l1_norm > 0
+
+
+def test_basis_pursuit_takes_a_data_frame():
+    rng = np.random.default_rng(0)
+    A, y = rng.normal(size=(10, 30)), rng.normal(size=10)
+    found = basis_pursuit_denoising(pd.DataFrame(A), pd.Series(y), 0.1)
+    plain = basis_pursuit_denoising(A, y, 0.1)
+    for name in ("coef", "dual"):
+        assert type(getattr(found, name)) is np.ndarray
+        assert np.array_equal(getattr(found, name), getattr(plain, name))

@@ -140,7 +140,7 @@ def test_kinds_and_devices(device):
     assert isinstance(moved, np.ndarray)
     np.testing.assert_allclose(moved, model.predict(Z0), atol=1e-8)
     half = torch.from_numpy(Z0).half()
-    assert RBFRegressor(10, alpha=0.1).fit(half, torch.from_numpy(Y0)).predict(half).dtype == torch.float16
+    assert RBFRegressor(10, alpha=0.1).fit(half, torch.from_numpy(Y0)).predict(half).dtype == torch.float32
     frame = pd.DataFrame(Z0, columns=list("abc"), index=np.arange(5, 65))
     features = NystroemFeatures(n_components=10, random_state=0).set_output(transform="pandas").fit(frame)
     out = features.transform(frame)
@@ -507,3 +507,18 @@ def test_nothing_large_is_held():
 
 def test_examples_in_docstrings():
     assert doctest.testmod(rfteach.rbf).failed == 0
+
+
+def test_kmeans_warns_of_nothing():
+    """Rows that differ by rounding only are fewer clusters than centres."""
+    X = np.repeat(np.eye(3), 4, axis=0) * (1 + 4e-16 * np.arange(12))[:, None]
+    U = NystroemFeatures(n_components=5, centers="kmeans", bandwidth=1.0, random_state=0).fit(X).centers_
+    assert np.isfinite(U).all() and abs(U[:, None] - X).sum(2).min(0).max() < 1e-12  # each row has its centre
+
+
+def test_kmeans_finds_clusters():
+    rng = np.random.default_rng(0)
+    means = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 9.0]]) + 1e3
+    X = np.concatenate([m + rng.normal(size=(50, 2)) for m in means])
+    U = NystroemFeatures(n_components=4, centers="kmeans", random_state=0).fit(X).centers_
+    assert np.abs(U[np.lexsort(U.T.round())] - X.reshape(4, 50, 2).mean(1)).max() < 1e-9

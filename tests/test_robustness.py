@@ -4,17 +4,19 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin, is_classifier, is_regressor
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 import robustness
 from rfteach.arrays import all_or_nothing, as_tensor, validate_input
-from robustness import CHECKS, Case, run
+from robustness import CHECKS, Case, array, run, value
 
 FEW = {"threads": 4, "searches": 4, "interrupts": 4, "repeats": 3, "memory": 1}  # examples, before `SLOW`
 QUICK = ("RandomFeatureRidge",)  # whose memory is measured here
@@ -42,6 +44,133 @@ def test_robust(name, check):
     found = run(TABLE[name], check, FEW.get(check, 4))
     assert not found["failures"], "\n".join(f"{f['input']}\n{f['error']}" for f in found["failures"])
     assert found["inputs"] > 0
+
+
+# ---- data in half precision
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", [name for name, case in TABLE.items() if is_regressor(case.make())])
+def test_targets_may_be_larger_than_inputs_in_half_precision(name):
+    X = np.random.default_rng(0).normal(size=(24, 3))
+    y = 2e5 * (1 + 0.1 * np.sin(X[:, 0]))
+    for given in (X.astype(np.float16), torch.from_numpy(X).half(), torch.from_numpy(X).bfloat16()):
+        found = TABLE[name].make().fit(given, y).predict(given)
+        assert found.dtype in (np.float32, torch.float32)
+        assert np.abs(np.asarray(found) / y - 1).max() < 0.3
+
+
+# ---- masked arrays
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", [name for name in TABLE if name != "Attention"])
+def test_masked_arrays_are_refused(name, small):
+    """NumPy would use the values that are masked."""
+    X, y = small
+    case = TABLE[name]
+    masked = [np.ma.masked_equal(np.ma.array(A), A.flat[0]) for A in (X, y, np.arange(1, len(y) + 1))]
+    for wrong, word in ((masked[0], "X"), (list(masked[0]), "X")):
+        with pytest.raises(ValueError, match=f"{word} is a masked array"):
+            case.make().fit(wrong, y)
+        with pytest.raises(ValueError, match=f"{word} is a masked array"):
+            value(case.make().fit(X, y), wrong)
+    frame = pd.DataFrame(X).astype("Float64")
+    frame.iloc[2, 1] = pd.NA
+    with pytest.raises(ValueError, match=r"\bX\b.*NaN"):
+        case.make().fit(frame, y)
+    if is_regressor(case.make()) or is_classifier(case.make()):
+        with pytest.raises(ValueError, match="y is a masked array"):
+            case.make().fit(X, masked[1])
+    if has_fit_parameter(case.make(), "sample_weight"):
+        with pytest.raises(ValueError, match="sample_weight is a masked array"):
+            case.make().fit(X, y, sample_weight=masked[2])
+
+
+# ---- what belongs to the process
+@pytest.fixture(scope="module")
+def small():
+    """Rows, and labels that are targets as well."""
+    X = np.random.default_rng(0).normal(size=(24, 3))
+    return X, (X[:, 0] > 0).astype(int)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", TABLE)
+def test_filters_of_warnings_are_left_alone(name, small, monkeypatch):
+    """They belong to the process: two threads that change them for a while may leave them changed."""
+    seen = []
+
+    class Watched(warnings.catch_warnings):
+        def __enter__(self):
+            seen.append(sys._getframe(1).f_globals["__name__"])
+            return super().__enter__()
+
+    X, y = small[0].copy(), small[1]
+    X.flags.writeable = False
+    before = list(warnings.filters)
+    monkeypatch.setattr(warnings, "catch_warnings", Watched)
+    value(TABLE[name].make().fit(X, y), X)
+    assert warnings.filters == before
+    assert not [module for module in seen if module.startswith("rfteach.")]
+
+
+@pytest.fixture
+def torch_defaults():
+    """A function that sets torch's default dtype and device; they are put back."""
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+
+    def put(dtype, device):
+        torch.set_default_dtype(dtype)
+        torch.set_default_device(device)
+
+    yield put
+    put(dtype, None if device == torch.device("cpu") else device)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", [name for name in TABLE if name != "Attention"])  # a layer is torch's own
+def test_defaults_of_torch_change_nothing(name, small, torch_defaults):
+    """On the device "meta" there are no numbers, so a tensor that does not say where it is cannot pass unseen."""
+    X, y = small
+    found = []
+    for defaults in ((torch.float32, None), (torch.float64, None), (torch.float32, "meta")):
+        torch_defaults(*defaults)
+        for given in (X, X.astype(np.float32), torch.from_numpy(X)):
+            model = TABLE[name].make().fit(given, y)
+            found.append([array(value(model, given))])
+            for method, arguments in (("score", (given, y)), ("inverse_transform", (value(model, given),))):
+                if hasattr(model, method):
+                    found[-1].append(array(getattr(model, method)(*arguments)))
+    for other in (found[3:6], found[6:]):
+        for expected, results in zip(found[:3], other, strict=True):
+            assert all(map(np.array_equal, expected, results))
+            assert [r.dtype for r in results] == [r.dtype for r in expected]
+
+
+def of_functions(X, y):
+    """Results of what the fits of the table do not reach."""
+    from rfteach import (RandomFeatureRidge, SparsePCE, ProjectedSurrogate, SRFERegressor, basis_pursuit_denoising,
+                         cosamp, htp, omp, random_feature_attention, ridge_path, sobol_indices)
+
+    waves = SRFERegressor(30, random_state=0).fit(X, y)
+    relu = SRFERegressor(30, activation="relu", random_state=0).fit(X, y)
+    yield from (waves.interaction_strengths(), relu.interaction_strengths())
+    yield from (sobol_indices(m, bounds=[[-1, 1]] * 3).total for m in (RandomFeatureRidge().fit(X, y), waves, relu))
+    yield ProjectedSurrogate(None, SparsePCE(2), optimizer="adam", budget=5, random_state=0).fit(X, y).predict(X)
+    A = np.sin(np.outer(np.arange(1, 21), np.arange(1, 41)))
+    yield from (solve(A, A[:, 3], 2).coef for solve in (omp, htp, cosamp))
+    yield from (basis_pursuit_denoising(A, A[:, 3], 0.1).coef, ridge_path(A, A[:, 3], [0.1, 1.0]).coef)
+    q = np.resize(X, (2, 200, 4))
+    for kind in ("positive", "trigonometric"):
+        yield random_feature_attention(q, q, q, kind=kind, random_state=0)
+    yield random_feature_attention(q, q, q, causal=True, gate=np.full(200, 0.9), random_state=0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_defaults_of_torch_change_no_function(small, torch_defaults):
+    X, y = small[0], np.sin(small[0][:, 0])
+    expected = list(of_functions(X, y))
+    for defaults in ((torch.float64, None), (torch.float32, "meta")):
+        torch_defaults(*defaults)
+        for number, found in enumerate(of_functions(X, y)):
+            assert found.dtype == expected[number].dtype and np.array_equal(found, expected[number]), number
 
 
 # ---- estimators that are broken on purpose, each for one check
