@@ -14,10 +14,11 @@ import numbers
 import os
 import pickle
 import time
+import uuid
 import warnings
 import zipfile
 import zlib
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -541,7 +542,8 @@ class _EigenPro(BaseEstimator):
         step_size="auto",
         max_iter=20,
         tol=0.0,
-        early_stopping=False,
+        fit_intercept=True,
+        early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=5,
         cache="auto",
@@ -562,6 +564,7 @@ class _EigenPro(BaseEstimator):
         self.step_size = step_size
         self.max_iter = max_iter
         self.tol = tol
+        self.fit_intercept = fit_intercept
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -617,6 +620,11 @@ class _EigenPro(BaseEstimator):
                 raise ValueError(
                     f"{name} must be a number from 0 to below {high}, got {value!r}"
                 )
+        if self.early_stopping and not self.validation_fraction > 0:
+            raise ValueError(
+                "validation_fraction must be above 0 for early_stopping, got 0; early_stopping=False "
+                "runs max_iter epochs"
+            )
         if self.cache is not None and str(self.cache) not in ("auto", "full", "half"):
             raise ValueError(
                 f"cache must be 'auto', 'full', 'half' or None, got {self.cache!r}"
@@ -646,17 +654,19 @@ class _EigenPro(BaseEstimator):
     # ---- the space: kernel or features, preconditioner, batch size and step
     def _prepare(self, X, Y):
         """Choose everything that training needs, from rows in random order."""
+        with torch.enable_grad():  # a bandwidth is learned by derivatives
+            if self.feature_map is None:
+                self.kernel_ = self._own_kernel(X, Y)
+            else:
+                self.feature_map_ = self._fit_map(X, Y)
+        self._flatten(X)
+
+    def _flatten(self, X):
+        """Choose preconditioner, batch size and step; where steps are shortened, fewer directions."""
         n, m = len(X), self.n_subsample
         if m == "auto":
             m = 2000 if n < 100_000 else 4000
         m = min(m, n)
-        if self.feature_map is None:
-            bandwidth = self.bandwidth
-            if not isinstance(self.kernel, str) and isinstance(bandwidth, str):
-                bandwidth = None if bandwidth == "median" else bandwidth
-            self.kernel_ = copy(as_kernel(self.kernel, bandwidth, X, Y))
-        else:
-            self.feature_map_ = self._fit_map(X, Y)
         unseen = slice(m, 2 * m) if n >= 2 * m else slice(n - m, n)
         K, A = self._gram(X[:m])
         if A is not None:
@@ -666,7 +676,9 @@ class _EigenPro(BaseEstimator):
                     f"feature_map gives values up to {size:.3g}, whose squares {X.dtype} cannot hold; "
                     "rescale them"
                 )
-        k = min(160, m // 10) if self.n_eigen == "auto" else self.n_eigen
+        k = self.n_eigen
+        if k == "auto":
+            k = int(self._factor * min(160, m // 10))
         P = preconditioner(K, k, features=A)
         width = len(X) if A is None else A.shape[1]
         del K, A  # before others of their size are made
@@ -692,6 +704,16 @@ class _EigenPro(BaseEstimator):
             return A @ A.T, A
         K = self.kernel_._gram(X, X)
         return K, None if subsample is None else self.kernel_._gram(X, subsample)
+
+    def _own_kernel(self, X, Y):
+        """A kernel that nobody else can change."""
+        bandwidth = self.bandwidth
+        if not isinstance(self.kernel, str) and isinstance(bandwidth, str):
+            bandwidth = None if bandwidth == "median" else bandwidth
+        kernel = copy(as_kernel(self.kernel, bandwidth, X, Y))
+        if isinstance(kernel.bandwidth, torch.Tensor):
+            kernel.bandwidth = kernel.bandwidth.detach()
+        return deepcopy(kernel)
 
     def _fit_map(self, X, Y):
         map_ = clone(self.feature_map)
@@ -760,13 +782,13 @@ class _EigenPro(BaseEstimator):
 
     # ---- training
     @torch.no_grad()
-    def _fit(self, X, Y, validation):
+    def _fit(self, X, Y, X_val=None, Y_val=None):
         checkpoint = None if self.checkpoint is None else Path(self.checkpoint)
         if checkpoint is not None and not checkpoint.absolute().parent.is_dir():
             raise ValueError(
                 f"checkpoint={str(checkpoint)!r} is in a folder that is not there"
             )
-        digest = self._digest(X, Y, validation, checkpoint is not None)
+        digest = self._digest(X, Y, X_val, Y_val, checkpoint is not None)
         again = self.warm_start and hasattr(self, "_c")
         saved = None if again else _load(checkpoint, digest)
         if again and self._X is not None and digest["rows"] != self._rows_seen:
@@ -784,60 +806,166 @@ class _EigenPro(BaseEstimator):
             self._seed = int(random_generator(self.random_state).integers(2**53))
         self._rows_seen = digest["rows"]
 
-        order = np.random.default_rng(self._seed).permutation(len(X))
-        if validation is None and self.early_stopping:
-            n_val = math.ceil(self.validation_fraction * len(X))
-            if not 0 < n_val < len(X):
-                raise ValueError(
-                    f"early_stopping needs rows to train on beside validation_fraction="
-                    f"{self.validation_fraction} of them, got {len(X)} in all"
-                )
-            order, held_out = order[:-n_val], order[-n_val:]
-            validation = X[held_out], Y[held_out]
-        X, Y = X[order], Y[order]
-        X_val, Y_val = validation or (None, None)
-        if not again:
-            self._prepare(X, Y)
-            self._c = X.new_zeros(self._width(X), Y.shape[1])
-            self.n_iter_, self.history_, self._factor = 0, {}, 1.0
-        elif self._X is not None and not np.array_equal(order, self._order):
+        self._order = np.random.default_rng(self._seed).permutation(len(X))
+        X, Y = X[self._order], Y[self._order]
+        limit = self.max_iter + (self.n_iter_ if again else 0)
+        if saved is not None and saved["n_iter"] > limit:
             raise ValueError(
-                "warm_start=True goes on with the rows of the last fit, but now another part of them is "
-                "held out for validation"
+                f"checkpoint={str(checkpoint)!r} has {saved['n_iter']} epochs, more than max_iter={limit}"
             )
-        self._order = order
-        self._X = None if self.feature_map is not None else X
-        state = dict(best=math.inf, waited=0, cache=self.cache)
-        best = self._c
+        state = dict(best=math.inf, waited=0, cache=self.cache, last=limit, limit=limit)
+        if not again:
+            factor = 1.0
+            if self.early_stopping and X_val is None:
+                if saved is not None and saved["state"]["limit"] == limit:
+                    state["last"] = saved["state"]["last"]
+                    self.validation_loss_ = np.array(saved["state"]["losses"])
+                else:
+                    state["last"], factor, self.validation_loss_ = self._choose(
+                        X, Y, limit
+                    )
+                    if saved is not None and (
+                        saved["n_iter"] > state["last"] or saved["factor"] != factor
+                    ):
+                        saved = None  # its epochs are not those of this choice
+                state["losses"] = self.validation_loss_.tolist()
+            self._begin(X, Y, factor)
+        Y = self._centred(Y, X, "y")
+        if Y_val is not None:
+            Y_val = self._centred(Y_val, X, "y_val")
+        if self.feature_map is None:
+            self._X = X
+        best = self._c.clone()
+        if self.early_stopping and X_val is not None and not again:
+            state["best"] = self._at_zero(Y_val)
         if saved is not None:
+            if saved["c"].shape != self._c.shape:
+                raise ValueError(
+                    f"checkpoint={str(checkpoint)!r} holds coefficients of shape "
+                    f"{tuple(saved['c'].shape)}, expected {tuple(self._c.shape)}"
+                )
             self._c = saved["c"].to(self._c)
             self.n_iter_, self.history_ = saved["n_iter"], saved["history"]
             self._factor = saved["factor"]
-            state, best = saved["state"], saved["best"].to(self._c)
+            state = {**saved["state"], "last": state["last"], "limit": limit}
+            best = saved["best"].to(self._c)
         if again:  # what the last fit left stays as it is until this one is done
             self._c, self.history_ = self._c.clone(), self._past()
         self._train(X, Y, X_val, Y_val, state, best, again, checkpoint, digest)
+
+    def _begin(self, X, Y, factor=1.0):
+        """The model that is constant, and all that its training needs."""
+        self.n_iter_, self.history_, self._factor = 0, {}, factor
+        self._b = Y.new_zeros(Y.shape[1], dtype=torch.float64)
+        if self.fit_intercept:
+            self._b = (Y.double() / len(Y)).sum(0)
+        self._prepare(X, self._centred(Y, X, "y"))
+        self._X = X if self.feature_map is None else None
+        self._c = X.new_zeros(self._width(X), Y.shape[1])
+
+    def _centred(self, Y, X, name):
+        """Targets without the intercept in the dtype of X, which must be able to hold them."""
+        Z = (Y - self._b).to(X)
+        if not torch.isfinite(Z).all():
+            raise ValueError(
+                f"{name} has values up to {float(Y.abs().max()):.3g}, which overflow in {X.dtype}; pass X in "
+                "float64, or dtype='float64'"
+            )
+        return Z
+
+    def _choose(self, X, Y, limit):
+        """How many epochs, with which part of the step, validate best; the losses on the way there.
+
+        Parts of the rows, which are in random order, are held out in turn until ``_ENOUGH`` rows have
+        been. Where the best epoch is an early one, epochs are too coarse, and shorter steps are tried.
+        """
+        n = len(X)
+        n_val = min(math.ceil(self.validation_fraction * n), n - 1)
+        if n_val == 0:
+            return limit, 1.0, np.zeros(0)  # one row has no other to be validated on
+        trials, start = [], 0.0
+        for j in range(min(n // n_val, math.ceil(_ENOUGH / n_val))):
+            held = torch.arange(n, device=X.device) // n_val == j
+            part, rest, Y_val = copy(self), X[~held], Y[held]
+            part._begin(rest, Y[~held])
+            Y_val = part._centred(Y_val, X, "y")
+            trials.append((part, rest, part._centred(Y[~held], X, "y"), X[held], Y_val))
+        start = np.mean([part._at_zero(Y_val) for part, *_, Y_val in trials])
+        chosen, factor = (0, 1.0, np.array([start])), 1.0
+        while True:
+            losses, least = [start], 0
+            runs = []
+            for part, *data in trials:
+                if factor < 1:
+                    part._c, part.n_iter_, part.history_ = part._c.zero_(), 0, {}
+                    part._factor = factor
+                    part._flatten(data[0])
+                part.cache_size = self.cache_size / len(trials)
+                runs.append(part._epochs(*data, limit, dict(cache=self.cache)))
+            for records in zip(*runs):
+                losses.append(np.mean([r["validation_loss"] for r in records]))
+                if losses[-1] < losses[least]:
+                    least = len(losses) - 1
+                if len(losses) > least + self.n_iter_no_change:
+                    break
+            better = losses[least] < chosen[2].min()
+            if better:
+                chosen = least, factor, np.array(losses)
+            early = 2 * least < limit
+            if self.step_size != "auto" or not early or not (better or factor == 1):
+                return chosen
+            factor /= 4
+
+    def _at_zero(self, Y):
+        """The mean squared residual of the constant."""
+        return float(Y.double().square().mean())
 
     def _past(self):
         """A copy of the history, to go on with."""
         return {name: list(values) for name, values in self.history_.items()}
 
     def _train(self, X, Y, X_val, Y_val, state, best, again, checkpoint, digest):
-        last = self.max_iter + (self.n_iter_ if again else 0)
-        if self.n_iter_ > last:
-            raise ValueError(
-                f"checkpoint={str(checkpoint)!r} has {self.n_iter_} epochs, more than max_iter={last}"
+        watched = self.early_stopping and X_val is not None
+        if again and watched:
+            rows = self._open(X, X_val, None)
+            state["best"] = self._error(rows, len(X), Y_val)[0]
+        done = not again and self._finished(state, watched)
+        bar = tqdm(
+            total=state["last"],
+            initial=self.n_iter_,
+            disable=not self.verbose,
+            unit="epoch",
+        )
+        last = self.n_iter_ if done else state["last"]
+        for record in self._epochs(X, Y, X_val, Y_val, last, state):
+            if watched:
+                best = self._judge(state, best, record["validation_loss"])
+            if checkpoint is not None:
+                _save(checkpoint, digest, self, state, best if watched else best[:0])
+            bar.set_postfix(
+                {k: f"{v:.4g}" for k, v in record.items() if k != "seconds"}
             )
+            bar.update()
+            done = self._finished(state, watched)
+            if done:
+                break
+        bar.close()
+        if self.tol > 0 and not done and state["last"] == state["limit"]:
+            warnings.warn(
+                f"the loss still falls by more than tol={self.tol:g} in an epoch after "
+                f"max_iter={self.max_iter} epochs",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        if watched:
+            self._c = best
+
+    def _epochs(self, X, Y, X_val, Y_val, last, state):
+        """Run epochs until there are ``last``, and hand out what is noted of each."""
         rows = self._open(X, X_val, state["cache"])
         self.cache_ = rows.name
-        if again and self.early_stopping:
-            state["best"], best = self._error(rows, len(X), Y_val), self._c.clone()
-        power = float(Y.double().square().mean())  # the loss of the model that is zero
-        done = not again and self._finished(state)
-        bar = tqdm(
-            total=last, initial=self.n_iter_, disable=not self.verbose, unit="epoch"
-        )
-        while self.n_iter_ < last and not done:
+        power = self._at_zero(Y)
+        while self.n_iter_ < last:
             before, start = self._c.clone(), time.perf_counter()
             losses = self.history_.get("loss", [])
             trouble, record = None, {}
@@ -846,7 +974,9 @@ class _EigenPro(BaseEstimator):
                 record = {"loss": loss, "train_error": error}
                 record["seconds"] = time.perf_counter() - start
                 if X_val is not None:
-                    record["validation_error"] = self._error(rows, len(X), Y_val)
+                    record["validation_loss"], record["validation_error"] = self._error(
+                        rows, len(X), Y_val
+                    )
             except _Overflow:
                 trouble = "numbers are too large for half precision"
             else:
@@ -873,24 +1003,7 @@ class _EigenPro(BaseEstimator):
             for name, value in record.items():
                 self.history_.setdefault(name, []).append(value)
             self.n_iter_ += 1
-            best = self._judge(state, best, record)
-            if checkpoint is not None:
-                _save(checkpoint, digest, self, state, best)
-            bar.set_postfix(
-                {k: f"{v:.4g}" for k, v in record.items() if k != "seconds"}
-            )
-            bar.update()
-            done = self._finished(state)
-        bar.close()
-        if self.tol > 0 and not done:
-            warnings.warn(
-                f"the loss still falls by more than tol={self.tol:g} in an epoch after "
-                f"max_iter={self.max_iter} epochs",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
-        if self.early_stopping:
-            self._c = best
+            yield record
 
     def _epoch(self, rows, Y):
         """One pass over the training rows; mean squared residual and error, each before its step."""
@@ -930,13 +1043,14 @@ class _EigenPro(BaseEstimator):
         return loss <= 4 * max(losses)
 
     def _error(self, rows, first, Y):
-        """Error on the rows from ``first`` on, whose targets are Y."""
-        wrong = 0.0
+        """Mean squared residual and error on the rows from ``first`` on, whose targets are Y."""
+        loss, wrong = 0.0, 0.0
         for a in range(0, len(Y), self.batch_size_):
             y = Y[a : a + self.batch_size_]
             g = _product(rows[slice(first + a, first + a + len(y))], self._c).sub_(y)
+            loss = loss + g.double().square().sum()
             wrong = wrong + self._wrong(g, y)
-        return float(wrong) / len(Y)
+        return float(loss) / Y.numel(), float(wrong) / len(Y)
 
     def _slow_down(self):
         """After an epoch that diverged."""
@@ -958,10 +1072,10 @@ class _EigenPro(BaseEstimator):
             stacklevel=6,
         )
 
-    def _finished(self, state):
-        """Whether the loss has stopped falling, or the validation error has for long enough."""
+    def _finished(self, state, watched):
+        """Whether the loss has stopped falling, or the validation loss has for long enough."""
         losses = self.history_.get("loss", [])
-        if self.early_stopping and state["waited"] >= self.n_iter_no_change:
+        if watched and state["waited"] >= self.n_iter_no_change:
             return True
         return (
             self.tol > 0
@@ -969,15 +1083,15 @@ class _EigenPro(BaseEstimator):
             and losses[-1] >= (1 - self.tol) * losses[-2]
         )
 
-    def _judge(self, state, best, record):
-        """Remember the coefficients of least validation error."""
-        if not self.early_stopping or record["validation_error"] < state["best"]:
-            state.update(best=record.get("validation_error", math.inf), waited=0)
-            return self._c.clone() if self.early_stopping else self._c[:0]
+    def _judge(self, state, best, loss):
+        """Remember the coefficients of least validation loss."""
+        if loss < state["best"]:
+            state.update(best=loss, waited=0)
+            return self._c.clone()
         state["waited"] += 1
         return best
 
-    def _digest(self, X, Y, validation, whole):
+    def _digest(self, X, Y, X_val, Y_val, whole):
         """Fingerprints of the rows, and of all that decides what training gives."""
         rows = _hash(X)
         if not whole:
@@ -993,7 +1107,8 @@ class _EigenPro(BaseEstimator):
             raise ValueError(
                 f"checkpoint needs parameters that can be pickled, to know them again ({error})"
             ) from error
-        return {"rows": rows, "all": _hash(X, Y, *(validation or ()), text=text)}
+        validation = () if X_val is None else (X_val, Y_val)
+        return {"rows": rows, "all": _hash(X, Y, *validation, text=text)}
 
     # ---- rows that come in pieces
     @torch.no_grad()
@@ -1002,10 +1117,9 @@ class _EigenPro(BaseEstimator):
         first = not hasattr(self, "_c")
         if first:
             self._seed = int(random_generator(self.random_state).integers(2**53))
-            self._order, self.n_iter_, self.history_ = np.arange(0), 0, {}
-            self.cache_, self._factor = None, 1.0
+            self._order, self.cache_ = np.arange(0), None
         else:
-            X, Y = X.to(self._c), Y.to(self._c)
+            X = X.to(self._c)
             if self._c.shape[1] != Y.shape[1]:
                 raise ValueError(
                     f"y must have {self._c.shape[1]} outputs as before, got {Y.shape[1]}"
@@ -1014,11 +1128,10 @@ class _EigenPro(BaseEstimator):
         order = np.random.default_rng([self._seed, seen]).permutation(len(X))
         X, Y = X[order], Y[order]
         if first:
-            self._prepare(X, Y)
-            self._c = X.new_zeros(
-                0 if self.feature_map is None else self._width(X), Y.shape[1]
-            )
-            self._X = X[:0] if self.feature_map is None else None
+            self._begin(X, Y)
+            if self._X is not None:  # the rows are added below
+                self._X, self._c = X[:0], self._c[:0]
+        Y = self._centred(Y, X, "y")
         c, centers, old = self._c.clone(), self._X, 0
         self.history_ = self._past()
         if centers is not None:
@@ -1030,7 +1143,7 @@ class _EigenPro(BaseEstimator):
             cache=None,
             limit=0,
         )
-        power, before = float(Y.double().square().mean()), c.clone()
+        power, before = self._at_zero(Y), c.clone()
         losses = self.history_.get("loss", [])
         batches = range(-(-len(X) // self.batch_size_))
         while True:
@@ -1061,7 +1174,7 @@ class _EigenPro(BaseEstimator):
             features = self._mapper(X)
             for a in range(0, len(X), 512):
                 rows = slice(a, min(a + 512, len(X)))
-                out[rows] = _product(features(rows), self._c)
+                out[rows] = _product(features(rows), self._c).add_(self._b)
             return out, like
         tile, n = self.kernel_._tile(X, self._X), len(self._X)
         height = min(512, len(X))
@@ -1075,7 +1188,7 @@ class _EigenPro(BaseEstimator):
                 K = space[: total.shape[1] * (cols.stop - b)].view(total.shape[1], -1)
                 tile(rows, cols, K)
                 total.addmm_(self._c[cols].T, K.T)
-            out[rows] = total.T
+            out[rows] = total.T + self._b
         return out, like
 
     def __sklearn_is_fitted__(self):
@@ -1096,6 +1209,12 @@ class _EigenPro(BaseEstimator):
     @property
     def coef_(self):
         return self._coefficients(rkhs=False).T
+
+    @property
+    def intercept_(self):
+        check_is_fitted(self)
+        b = self._b.cpu().numpy()
+        return float(b[0]) if self._one else b
 
     def _coefficients(self, rkhs):
         check_is_fitted(self)
@@ -1127,23 +1246,13 @@ class _EigenPro(BaseEstimator):
         return self._P.values.cpu().numpy()
 
 
-def _cast(y, X, name):
-    """Targets in the dtype of X, which must be able to hold them."""
-    Y = y.to(X)
-    if not torch.isfinite(Y).all():
-        raise ValueError(
-            f"{name} has values up to {float(y.abs().max()):.3g}, which overflow in {X.dtype}; pass X in "
-            "float64, or dtype='float64'"
-        )
-    return Y
-
-
 def _outside(X):
     """Rows as a feature map gets them: an array, or a tensor where they are not on the CPU."""
     return X.numpy() if X.device.type == "cpu" else X
 
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_ENOUGH = 500  # rows that are held out, in turn, to choose the number of epochs
 
 
 def _hash(*tensors, text=""):
@@ -1165,17 +1274,21 @@ def _save(path, digest, model, state, best):
         factor=model._factor,
         state=state,
     )
-    beside = path.with_name(path.name + ".new")
-    with open(beside, "wb") as file:
-        np.savez(
-            file,
-            facts=np.array(json.dumps(facts)),
-            c=model._c.cpu().numpy(),
-            best=best.cpu().numpy(),
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")  # of this process alone
+    try:
+        with open(beside, "xb") as file:
+            np.savez(
+                file,
+                facts=np.array(json.dumps(facts)),
+                c=model._c.cpu().numpy(),
+                best=best.cpu().numpy(),
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _load(path, digest):
@@ -1197,6 +1310,11 @@ def _load(path, digest):
     if not known:
         raise ValueError(
             f"checkpoint={str(path)!r} belongs to other data or parameters; delete it, or name another file"
+        )
+    missing = {"seed", "n_iter", "history", "factor", "state"} - facts.keys()
+    if missing:
+        raise ValueError(
+            f"checkpoint={str(path)!r} has no entry {min(missing)!r}; delete it, or name another file"
         )
     return {**facts, **arrays}
 
@@ -1332,16 +1450,14 @@ class EigenProRegressor(MultiOutputMixin, RegressorMixin, _EigenPro):
         self._check()
         X, _ = self._validate(X, reset=True)
         y, one = _check_targets(self, y, X)
-        validation = None
         if self._validates(X_val, y_val):
             X_val = self._validate(X_val, reset=False)[0].to(X)
-            y_val = _cast(_check_targets(self, y_val, X_val)[0], X, "y_val")
+            y_val = _check_targets(self, y_val, X_val)[0]
             if y_val.shape[1] != y.shape[1]:
                 raise ValueError(
                     f"y_val must have {y.shape[1]} columns as y has, got {y_val.shape[1]}"
                 )
-            validation = X_val, y_val
-        self._fit(X, _cast(y, X, "y"), validation)
+        self._fit(X, y, X_val, y_val)
         self._one = one
         return self
 
@@ -1368,7 +1484,7 @@ class EigenProRegressor(MultiOutputMixin, RegressorMixin, _EigenPro):
         self._check()
         X, _ = self._validate(X, reset=not hasattr(self, "_c"))
         y, one = _check_targets(self, y, X)
-        self._partial_fit(X, _cast(y, X, "y"))
+        self._partial_fit(X, y)
         self._one = one
         return self
 
@@ -1472,12 +1588,10 @@ class EigenProClassifier(_LeastSquaresClassifier, _EigenPro):
         y = _check_labels(self, y, len(X))
         if not (self.warm_start and hasattr(self, "_c")):
             self.classes_ = np.unique(y)
-        validation = None
         if self._validates(X_val, y_val):
             X_val = self._validate(X_val, reset=False)[0].to(X)
-            y_val = _check_labels(self, y_val, len(X_val))
-            validation = X_val, self._targets(y_val, X_val).to(X)
-        self._fit(X, self._targets(y, X).to(X), validation)
+            y_val = self._targets(_check_labels(self, y_val, len(X_val)), X_val)
+        self._fit(X, self._targets(y, X), X_val, y_val)
         return self
 
     @all_or_nothing
@@ -1506,11 +1620,11 @@ class EigenProClassifier(_LeastSquaresClassifier, _EigenPro):
         first = not hasattr(self, "_c")
         X, _ = self._validate(X, reset=first)
         self._first_classes(classes, first)
-        targets = self._targets(_check_labels(self, y, len(X)), X)
-        self._partial_fit(X, targets.to(X))
+        self._partial_fit(X, self._targets(_check_labels(self, y, len(X)), X))
         return self
 
     def _wrong(self, g, y):
+        y = y + self._b.to(y)
         if y.shape[1] == 1:
             return ((g + y > 0) != (y > 0)).sum()
         return ((g + y).argmax(1) != y.argmax(1)).sum()

@@ -1,6 +1,7 @@
 """EigenPro: steps by their definition, estimators by exact solutions, caches, checkpoints, contract, errors."""
 
 import doctest
+import json
 import math
 import os
 import pickle
@@ -884,7 +885,6 @@ def test_training_goes_on_after_a_kill(killed, name):
     assert model.n_iter_ == whole.n_iter_ == reached + 5
     np.testing.assert_allclose(model.predict(X0), whole.predict(X0), rtol=0, atol=1e-12 * abs(Y).max())
     np.testing.assert_allclose(model.history_["loss"], whole.history_["loss"], rtol=1e-9, atol=1e-28)
-    assert os.listdir(path.parent).count(path.name + ".new") == 0
 
 
 @pytest.mark.parametrize("name", CHECKPOINTED)
@@ -1646,3 +1646,85 @@ def test_tiny_and_huge_features():
             regressor(3, feature_map=FunctionTransformer(times_one)).fit((scale * X0).astype(dtype), y)
     with pytest.raises(ValueError, match="feature_map"):
         regressor(feature_map=FunctionTransformer(times_one)).fit((1e20 * X0).astype(np.float32), y)
+
+
+@pytest.mark.parametrize("kw", [dict(), dict(kernel="gaussian"), dict(kernel=Laplacian(9.0)),
+                                dict(feature_map=RandomFourierFeatures(bandwidth="learned", random_state=0))], ids=str)
+def test_learned_bandwidth(kw):
+    """The bandwidths are those of `learn_bandwidth`, though training needs no derivatives, for every way in."""
+    if "feature_map" not in kw:
+        kw["bandwidth"] = "learned"
+    for model, y in ((regressor(3, **kw), Y0), (classifier(3, **kw), LABELS)):
+        model.fit(X0, y)
+        if "feature_map" not in kw:
+            assert np.shape(model.kernel_.bandwidth) == (3,) and not isinstance(model.kernel_.bandwidth, torch.Tensor)
+        with torch.no_grad():
+            again = clone(model).fit(X0, y)
+        np.testing.assert_array_equal(model.predict(T0), again.predict(T0))
+    regressor(3, **kw).partial_fit(X0, Y0)
+    classifier(3, **kw).partial_fit(X0, LABELS, classes=np.unique(LABELS))
+
+
+def test_learned_bandwidth_is_that_of_its_rows():
+    from rfteach.bandwidth import learn_bandwidth
+
+    model = regressor(3, kernel="gaussian", bandwidth="learned", early_stopping=False).fit(X0, Y0)
+    np.testing.assert_allclose(model.kernel_.bandwidth, learn_bandwidth(X0, Y0).bandwidth, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, list])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_model_owns_its_bandwidth(kind, by_name):
+    bandwidth = kind(np.array([1.0, 2.0, 3.0]))
+    kw = dict(bandwidth=bandwidth) if by_name else dict(kernel=Laplacian(bandwidth), bandwidth="median")
+    model = regressor(2, **kw).fit(X0, Y0)
+    before = model.predict(T0)
+    bandwidth[0] = 50.0
+    np.testing.assert_array_equal(model.predict(T0), before)
+
+
+def test_processes_that_share_a_checkpoint(tmp_path):
+    """Each writes beside the file under a name of its own, whatever another has left or is just renaming."""
+    path = tmp_path / "run.npz"
+    code = ("import sys, numpy as np; from rfteach.eigenpro import EigenProRegressor\n"
+            "X = np.random.default_rng(0).normal(size=(40, 2))\n"
+            "EigenProRegressor(random_state=0, max_iter=300, early_stopping=False, checkpoint=sys.argv[1]).fit(X, X[:, 0])")
+    both = [subprocess.Popen([sys.executable, "-c", code, str(path)], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        assert process.communicate()[1] == "" and process.returncode == 0
+    assert os.listdir(tmp_path) == ["run.npz"]
+
+
+def test_temporary_files_have_names_of_their_own(tmp_path, monkeypatch):
+    used = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (used.append(os.fspath(a)), replace(a, b)))
+    regressor(3, checkpoint=tmp_path / "run").fit(X0, Y0)
+    assert len(used) == len(set(used)) >= 1
+
+    def full(a, b):
+        raise OSError("no space")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="no space"):
+        regressor(3, checkpoint=tmp_path / "other").fit(X0, Y0)
+    assert os.listdir(tmp_path) == ["run"]
+
+
+@pytest.mark.parametrize("entry", ["seed", "n_iter", "history", "factor", "state", "c"])
+def test_checkpoint_that_lacks_an_entry(tmp_path, entry):
+    """The digest is right, so the file says that it is ours."""
+    path = tmp_path / "run.npz"
+    regressor(2, checkpoint=path).fit(X0, Y0)
+    with np.load(path) as file:
+        content = dict(file)
+    if entry == "c":
+        content["c"] = content["c"][:5]
+    else:
+        facts = json.loads(str(content["facts"]))
+        del facts[entry]
+        content["facts"] = np.array(json.dumps(facts))
+    np.savez(path, **content)
+    words = r"coefficients of shape \(5, 1\), expected \(90, 1\)" if entry == "c" else f"no entry '{entry}'"
+    with pytest.raises(ValueError, match=f"checkpoint='.*run.npz' .*{words}"):
+        regressor(5, checkpoint=path).fit(X0, Y0)
