@@ -10,6 +10,7 @@ __all__ = ['ridge', 'pinv_solve', 'RidgePath', 'ridge_path', 'loo_error', 'Strea
 import math
 import numbers
 import os
+import secrets
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,9 @@ from rfteach.arrays import (
     check_not_masked,
     distinct_rows,
     needs_grad,
+    resolve_device,
     row_blocks,
+    row_hashes,
     validate_input,
 )
 from .features import RandomFourierFeatures
@@ -328,7 +331,7 @@ class _Spectrum:
 
     ``s`` (r,) singular values, ``V`` (N, r) right singular vectors, ``z`` (r, k) = Uᵀy, ``y2`` (k,)
     what of ‖y‖² lies outside of the range of A, ``means`` (N + k,) what was taken off A and y, ``weight`` the sum of the
-    weights.
+    weights, ``n`` the number of observations.
     """
 
     s: torch.Tensor
@@ -337,6 +340,7 @@ class _Spectrum:
     y2: torch.Tensor
     means: torch.Tensor
     weight: float
+    n: int
     fit_intercept: bool
 
     @property
@@ -367,33 +371,31 @@ class _Spectrum:
     def gcv(self, lams):
         """Generalised cross-validation (L,), mean over the outputs, by (3.14)."""
         phi, omega = self.shrinkage(lams)
-        free = self.weight - self.fit_intercept - len(self.s)
-        if free < 0.5:  # A y = A c has a solution: the factor φ² cancels
-            rss = (self.z.square().T @ omega**2).sum(0)
-            return self.weight * rss / omega.sum(0) ** 2 / self.z.shape[1]
-        rss = self.y2.sum() + phi**2 * (self.z.square().T @ omega**2).sum(0)
-        return self.weight * rss / (free + phi * omega.sum(0)) ** 2 / self.z.shape[1]
+        free = self.n - self.fit_intercept - len(self.s)
+        factor = self.n**2 / (self.weight * self.z.shape[1])
+        rss = (self.z.square().T @ omega**2).sum(0)
+        if free <= 0:  # A c = y has a solution: the factor φ² cancels
+            return factor * rss / omega.sum(0) ** 2
+        rss = self.y2.sum() + phi**2 * rss
+        return factor * rss / (free + phi * omega.sum(0)) ** 2
 
     def left_vectors(self, B, w):
         """U (n, r) and centred y (n, k) of rows [a, y], both times the roots of the weights."""
         root, N = w.sqrt()[:, None], len(self.V)
-        B = (B - self.means.to(B)) * root
-        return B[:, :N] @ (self.V / self.s).to(B), B[:, N:]
+        B = (B.to(self.means) - self.means) * root
+        return B[:, :N] @ (self.V / self.s), B[:, N:]
 
     def mean_loo(self, parts, lams, tol):
         """Weighted mean of the squared residuals (L,) over ``parts`` of (U, y, w)."""
-        total = 0
-        for U, y, w in parts:
-            residual = self.leave_one_out(U, y, w, lams, tol)
-            total = total + (residual.square().mean(2) * w[:, None]).sum(0)
-        return total / self.weight
+        squares = (self.leave_one_out(*part, lams, tol).square() for part in parts)
+        return sum(square.mean(2).sum(0) for square in squares) / self.weight
 
     def leave_one_out(self, U, y, w, lams, tol):
-        """Residuals (n, L, k) of rows that took no part, by (3.13).
+        """Residuals (n, L, k) of rows that took no part, by (3.13), times the roots of their weights.
 
         ``U`` (n, r), ``y`` (n, k): the rows' left singular vectors and centred targets, both times the
-        roots of their weights ``w`` (n,). Of a row with a weight above one, one unit is left out. Where
-        at most ``tol`` of a row lies outside of the span of the others, that part counts as zero.
+        roots of their weights ``w`` (n,). Where at most ``tol`` of a row lies outside of the span of the
+        others, that part counts as zero.
         """
         n, k, L = len(U), y.shape[1], len(lams)
         phi, omega = self.shrinkage(lams)
@@ -404,19 +406,16 @@ class _Spectrum:
             outer_h = outer_h - w / self.weight
         inside = outer_h <= tol
         outer, outer_h = outer * ~inside[:, None], outer_h * ~inside
-        unit = 1 / w.clamp(min=1)
-        ratio = (inside & (unit == 1))[:, None]  # φ cancels
-        residual = outer[:, None, :] + torch.where(ratio, 1.0, phi)[:, :, None] * inner
-        left = outer_h[:, None] + torch.where(ratio, 1.0, phi) * inner_h
-        left = left * unit[:, None] + (1 - unit)[:, None]
+        factor = torch.where(inside[:, None], 1.0, phi)  # inside, φ cancels
+        residual = outer[:, None, :] + factor[:, :, None] * inner
+        left = outer_h[:, None] + factor * inner_h
         nothing = left <= 0  # no other row: zero is predicted
         residual = torch.where(
             nothing[:, :, None],
             (y + self.means[-k:] * w.sqrt()[:, None])[:, None],
             residual,
         )
-        left = torch.where(nothing, 1.0, left)
-        return residual / (left * w.sqrt()[:, None])[:, :, None]
+        return residual / torch.where(nothing, 1.0, left)[:, :, None]
 
 
 def _centre(B, w, N, fit_intercept):
@@ -437,7 +436,7 @@ def _factorise(A, y, means, w, fit_intercept, orthogonal):
         V = A.T @ U / s
     z = U.T @ y
     y2 = (y.square().sum(0) - z.square().sum(0)).clamp(min=0)
-    return _Spectrum(s, V, z, y2, means, float(w.sum()), fit_intercept), U
+    return _Spectrum(s, V, z, y2, means, float(w.sum()), len(A), fit_intercept), U
 
 # %% ../nbs/03_ridge.ipynb #65166676
 @dataclass(frozen=True)
@@ -455,7 +454,8 @@ class RidgePath:
     dof : array of shape (L,)
         Effective degrees of freedom, equation (3.10), the intercept counted.
     loo : array of shape (L,)
-        Mean squared leave-one-out error over rows and outputs, equation (3.13).
+        Mean squared leave-one-out error over rows and outputs, equation (3.13). Each row is left out
+        alone, also where another one is its copy; see `RandomFeatureRidge`, which leaves out both.
     gcv : array of shape (L,)
         Generalised cross-validation, equation (3.14), mean over outputs.
     best : int
@@ -563,7 +563,7 @@ def loo_error(
     -------
     float, or array of shape (L,) for an array of penalties
         The mean over rows and outputs of the squared error at a row that took no part in the fit; for
-        a single row, which leaves nothing to fit, of the squared target.
+        a single row, which leaves nothing to fit, of the squared target. A copy of the row stays in.
 
     Raises
     ------
@@ -631,7 +631,7 @@ def _check_targets(estimator, y, X):
     return (y[:, None], True) if y.ndim == 1 else (y, False)
 
 
-def _check_weights(sample_weight, X):
+def _check_weights(sample_weight, X, may_vanish=False):
     """Weights (n,) in float64 on the device of X, or None."""
     if sample_weight is None:
         return None
@@ -642,13 +642,25 @@ def _check_weights(sample_weight, X):
         raise ValueError(f"X has {X.shape[0]} rows, but sample_weight has {len(w)}")
     if (w < 0).any():
         raise ValueError(f"sample_weight must not be negative, got {float(w.min()):g}")
-    if not (w > 0).any():
+    if not (may_vanish or (w > 0).any()):
         raise ValueError("sample_weight is zero for every row; expected one above zero")
     return w.double().to(X.device if isinstance(X, torch.Tensor) else "cpu")
 
+
+def _same_row_once(X, y, w):
+    """The different rows of X, the mean targets (m, k) and summed weights (m,) of each, by (3.19)."""
+    rows, means, weights = distinct_rows(X, y.double(), weight=w)
+    return X[rows], means, weights
+
+
+def _spread_of_copies(X, y, w, means):
+    """The last sum of (3.19) over all rows, mean over the outputs."""
+    _, group = np.unique(row_hashes(X), return_inverse=True)  # in the order of means
+    return float((w[:, None] * (y - means[group]).square()).sum() / y.shape[1])
+
 # %% ../nbs/03_ridge.ipynb #4ff3cd28
 class _Moments:
-    """Weight, mean and centred second moments of rows [a, y], merged by (3.15) and (3.16).
+    """Weight, mean and centred second moments of n rows [a, y], merged by (3.15) and (3.16).
 
     Rows come in batches of some thousand. A batch is summed up around the mean of its first rows, so
     that a matrix of the size of G is read and written for the centring once in a batch only. Few rows
@@ -662,12 +674,15 @@ class _Moments:
 
     def __init__(self, D, fit_intercept, device):
         self.fit_intercept, self.weight, self.eps = fit_intercept, 0.0, 0.0
-        self.solved = None
+        self.n, self.solved = 0, None
         self.mean = torch.zeros(D, dtype=torch.float64, device=device)
         self.G = torch.zeros(D, D, dtype=torch.float64, device=device)  # lower triangle
         self.owned = True
         self.held, self.n_held = (), 0  # centred and weighted rows that are not in G yet
         self._start_batch()
+
+    def empty(self):
+        return _Moments(len(self.mean), self.fit_intercept, self.mean.device)
 
     def _start_batch(self):
         self.rows, self.batch_weight = 0, 0.0
@@ -694,6 +709,7 @@ class _Moments:
         weight = float(len(B) if w is None else w.sum())
         if weight == 0:
             return
+        self.n += len(B) if w is None else int((w > 0).sum())
         if self.fit_intercept:
             if self.rows == 0:
                 self.origin = (v @ B / weight).double()
@@ -749,17 +765,17 @@ class _Moments:
         other.flush()
         if other.weight:
             self.G, self.owned = self.G + other.G.to(self.G), True
-            self.eps = max(self.eps, other.eps)
+            self.eps, self.n = max(self.eps, other.eps), self.n + other.n
             self._shift(other.weight, other.mean.to(self.mean))
 
     def reduce(self, gather, add_up):
         """The sums of all processes, from a function that gathers and one that adds up."""
         self.flush()
-        weights = torch.stack(gather(self.mean.new_tensor([self.weight])))
-        means, total = torch.stack(gather(self.mean)), float(weights.sum())
-        out = _Moments(len(self.mean), self.fit_intercept, self.mean.device)
-        out.weight, out.mean = total, (weights * means).sum(0) / total
-        out.eps = max(map(float, gather(self.mean.new_tensor([self.eps]))))
+        facts = gather(self.mean.new_tensor([self.weight, self.n, self.eps]))
+        weights, n, eps = torch.stack(facts).T
+        out = self.empty()
+        out.weight, out.n, out.eps = float(weights.sum()), int(n.sum()), float(eps.max())
+        out.mean = weights @ torch.stack(gather(self.mean)) / (out.weight or 1.0)
         delta = self.mean - out.mean
         out.G = add_up(self.G.tril().addr_(delta, delta, alpha=self.weight))
         return out
@@ -779,7 +795,9 @@ class _Moments:
         s, V = e[keep].sqrt(), V[:, keep]
         z = V.T @ G[:N, N:] / s[:, None]
         y2 = (G[N:, N:].diagonal() - z.square().sum(0)).clamp(min=0)
-        return _Spectrum(s, V, z, y2, self.mean, self.weight, self.fit_intercept)
+        return _Spectrum(
+            s, V, z, y2, self.mean, self.weight, self.n, self.fit_intercept
+        )
 
     def solve(self, N, lam):
         """Coefficients (N, k), the means, and an estimate of the relative rounding error."""
@@ -797,15 +815,19 @@ class _Moments:
 
 
 class _Triangle:
-    """The triangular factor R of rows [1, a, y], by (3.17). Nothing is written in place."""
+    """The triangular factor R of n rows [1, a, y], by (3.17). Nothing is written in place."""
 
     def __init__(self, D, fit_intercept, device):
-        self.fit_intercept, self.weight, self.solved = fit_intercept, 0.0, None
-        self.eps = torch.finfo(torch.float64).eps
+        self.fit_intercept, self.weight, self.n = fit_intercept, 0.0, 0
+        self.solved, self.eps = None, torch.finfo(torch.float64).eps
         self.floor = (self.eps * D) ** 2
         self.rows = torch.zeros(
             0, D + fit_intercept, dtype=torch.float64, device=device
         )
+
+    def empty(self):
+        D = self.rows.shape[1] - self.fit_intercept
+        return _Triangle(D, self.fit_intercept, self.rows.device)
 
     def shared(self):
         """A copy; what is then done to it does not show here."""
@@ -816,12 +838,14 @@ class _Triangle:
         B = B.to(self.rows)
         if self.fit_intercept:
             B = torch.cat([torch.ones_like(B[:, :1]), B], 1)
+        weight = n = len(B)
         if w is not None:
             B = B * w.to(B).sqrt()[:, None]
-        self._take(B, float(len(B)) if w is None else float(w.sum()))
+            weight, n = float(w.sum()), int((w > 0).sum())
+        self._take(B, weight, n)
 
-    def _take(self, rows, weight):
-        self.weight, self.solved = self.weight + weight, None
+    def _take(self, rows, weight, n):
+        self.weight, self.n, self.solved = self.weight + weight, self.n + n, None
         self.rows = torch.cat([self.rows, rows])
         if len(self.rows) > 4 * self.rows.shape[1]:
             self.compress()
@@ -831,15 +855,16 @@ class _Triangle:
             self.rows = torch.linalg.qr(self.rows, mode="r").R
 
     def merge(self, other):
-        self._take(other.rows.to(self.rows), other.weight)
+        self._take(other.rows.to(self.rows), other.weight, other.n)
 
     def reduce(self, gather, add_up):
         self.compress()
         D = self.rows.shape[1]
         padded = torch.cat([self.rows, self.rows.new_zeros(D - len(self.rows), D)])
-        out = _Triangle(D - self.fit_intercept, self.fit_intercept, padded.device)
+        out = self.empty()
         out.rows = torch.cat(gather(padded))
-        out.weight = float(torch.cat(gather(padded.new_tensor([self.weight]))).sum())
+        facts = torch.stack(gather(padded.new_tensor([self.weight, self.n])))
+        out.weight, out.n = float(facts[:, 0].sum()), int(facts[:, 1].sum())
         out.compress()
         return out
 
@@ -861,7 +886,7 @@ class _Triangle:
         U, s, V = _svd(A)
         z = U.T @ y
         y2 = (y - U @ z).square().sum(0)
-        return _Spectrum(s, V, z, y2, means, self.weight, self.fit_intercept)
+        return _Spectrum(s, V, z, y2, means, self.weight, self.n, self.fit_intercept)
 
     def solve(self, N, lam):
         A, y, means = self._centred(N)
@@ -916,6 +941,25 @@ def _solve_sums(sums, N, alpha):
     return c, means[N:] - means[:N] @ c, alpha
 
 # %% ../nbs/03_ridge.ipynb #c6e1ca30
+@dataclass(frozen=True)
+class _Common:
+    """Sums of ``rows`` rows that all processes have since the call of all_reduce named ``name``."""
+
+    name: str
+    sums: _Moments | _Triangle | None
+    rows: int
+
+    def __add__(self, other):
+        sums = self.sums.shared()
+        sums.merge(other.sums)
+        return _Common(f"{self.name}+{other.name}", sums, self.rows + other.rows)
+
+
+def _no_rows(X, y):
+    """Whether a block has no rows, and as many targets."""
+    return np.shape(X)[:1] == (0,) == np.shape(y)[:1]
+
+
 class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Ridge regression from sums over blocks of rows, in one pass, mergeable: (3.15) to (3.17).
 
@@ -924,7 +968,9 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
     alpha : float or "gcv", default 1.0
         Penalty λ ≥ 0 on the squared coefficients; "gcv" chooses it by generalised cross-validation,
         (3.14), which the sums suffice for. It can be changed between calls of ``predict``: the sums do
-        not depend on it.
+        not depend on it. c times the weights with c times the penalty give the same coefficients, and
+        "gcv" takes this factor into account. Equal rows within one call count as one observation; what
+        is a copy of a row of another call cannot be told from sums, and counts as a new one.
     fit_intercept : bool, default True
         Add a constant that is not penalised.
     method : {"gram", "qr"}, default "gram"
@@ -948,6 +994,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
     alpha_ : float
         The penalty in use.
     n_samples_seen_ : int
+        Rows taken in, in all processes up to the last ``all_reduce`` and in this one since.
     n_features_in_ : int
         Number N of columns.
     feature_names_in_ : numpy.ndarray of shape (N,)
@@ -956,8 +1003,9 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
     Notes
     -----
     Memory: N² numbers and up to 1024 rows for "gram", up to 5N² numbers for "qr", and one block; twice
-    that within a call of ``partial_fit``, so that one that fails leaves what was there. Results do not
-    depend on the size or the order of the blocks but for rounding.
+    that within a call of ``partial_fit``, so that one that fails leaves what was there, and after
+    ``all_reduce``. Results do not depend on the size or the order of the blocks but for rounding, if,
+    for "gcv", no row is there twice.
 
     References
     ----------
@@ -1001,11 +1049,11 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         ValueError, TypeError
             As `partial_fit`.
         """
-        return self._take(A, y, sample_weight, first=True)
+        return self._take(A, y, sample_weight, first=True, may_vanish=False)
 
     @all_or_nothing
     def partial_fit(self, A, y, sample_weight=None) -> Self:
-        """Take in a block of rows.
+        """Take in a block of rows. One without rows, or without a weight above zero, adds nothing.
 
         Parameters
         ----------
@@ -1013,7 +1061,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
             The same columns in each call.
         y : array-like of shape (n,) or (n, k)
         sample_weight : array-like of shape (n,) or None
-            Weights ≥ 0; a weight of two is the same as the row twice.
+            Weights ≥ 0; a weight of two is the same as the row twice in one call.
 
         Returns
         -------
@@ -1024,11 +1072,11 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         ValueError, TypeError
             If shapes do not fit each other or earlier blocks, or a parameter is out of its range.
         """
-        return self._take(
-            A, y, sample_weight, first=not hasattr(self, "n_samples_seen_")
-        )
+        if _no_rows(A, y):
+            return self
+        return self._take(A, y, sample_weight, first=not hasattr(self, "_sums"))
 
-    def _take(self, A, y, sample_weight, first, in_place=False):
+    def _take(self, A, y, sample_weight, first, in_place=False, may_vanish=True):
         _check_alpha(self.alpha, "gcv")
         if self.method not in ("gram", "qr"):
             raise ValueError(f"method must be 'gram' or 'qr', got {self.method!r}")
@@ -1039,27 +1087,45 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
         A, like = validate_input(self, A, reset=first, device=self.device)
         A = A.detach()
         y, one_column = _check_targets(self, y, A)
-        w = _check_weights(sample_weight, A)
-        N, k = A.shape[1], y.shape[1]
+        w = _check_weights(sample_weight, A, may_vanish)
+        n, k = len(A), y.shape[1]
+        if w is not None and not (w > 0).any():
+            return self
         if first:
-            kind = _Moments if self.method == "gram" else _Triangle
-            sums = kind(N + k, self.fit_intercept, A.device)
             self._n_outputs, self._one_column = k, one_column
-            self.n_samples_seen_ = 0
+            self.n_samples_seen_, self._common = 0, None
+            sums = self._no_sums(A.device)
         elif (k, one_column) != (self._n_outputs, self._one_column):
             raise ValueError(
                 f"y has {k} outputs, but earlier blocks had {self._n_outputs}"
             )
         else:  # a copy: what was seen before is not lost if this block fails
             sums = self._sums if in_place else self._sums.shared()
+        if not in_place and len(distinct_rows(A[:, :8])) < n:  # else no rows are equal
+            A, y, w = _same_row_once(A, y, w)
         dtype = A.dtype if self.dtype is None else getattr(torch, self.dtype)
         if self.dtype is None and dtype == torch.float32:
             near = all(_power_of_two(T, dtype) == 1 for T in (A, y))
             dtype = dtype if near else torch.float64
         _stream(sums, A, y, w, dtype)
         self._sums = sums
-        self.n_samples_seen_ += len(A)
+        self.n_samples_seen_ += n
         return self
+
+    def _no_sums(self, device):
+        kind = _Moments if self.method == "gram" else _Triangle
+        return kind(self.n_features_in_ + self._n_outputs, self.fit_intercept, device)
+
+    def _all_sums(self):
+        """Sums of all rows: those that the last all_reduce left in each process, and of what came since."""
+        if self._common is None:
+            return self._sums
+        total = self._common.sums.shared()
+        total.merge(self._sums)
+        return total
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_sums")
 
     @all_or_nothing
     def merge(self, other) -> Self:
@@ -1093,14 +1159,18 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
                 )
         sums = self._sums.shared()
         sums.merge(other._sums)
-        self._sums = sums
+        sums.solved, self._sums = None, sums
+        if self._common and other._common:
+            self._common = self._common + other._common
+        else:
+            self._common = self._common or other._common
         self.n_samples_seen_ += other.n_samples_seen_
         return self
 
     def _form(self):
         return {
-            "(method == 'qr')": int(isinstance(self._sums, _Triangle)),
-            "fit_intercept": int(self._sums.fit_intercept),
+            "method": "qr" if isinstance(self._sums, _Triangle) else "gram",
+            "fit_intercept": self._sums.fit_intercept,
             "number of columns": self.n_features_in_,
             "number of outputs": self._n_outputs,
         }
@@ -1108,6 +1178,9 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
     @all_or_nothing
     def all_reduce(self, group=None) -> Self:
         """Replace the sums by those of all processes, so that each has the whole fit.
+
+        Each row counts once, however often this is called: what a call has combined is kept apart, and
+        the next one adds what came since. A process that has no rows adds nothing.
 
         Parameters
         ----------
@@ -1124,21 +1197,23 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
             If there is no process group, or if another process was lost or does not answer within
             the time limit of the group. The sums are then what they were.
         ValueError
-            If the processes differ in method, fit_intercept, columns or outputs.
+            If the processes differ in method, fit_intercept, columns or outputs, if they did not all
+            take part in the same earlier calls, or if none of them has seen a row.
         """
-        check_is_fitted(self)
-        form = list(self._form().values())
-        with _collective(group) as (gather, add_up):
-            seen = [*form, self.n_samples_seen_]
-            seen = gather(torch.tensor(seen, dtype=torch.float64, device="cpu"))
-            for rank, other in enumerate(seen):
-                for name, a, b in zip(self._form(), form, other.tolist()):
-                    if a != b:
-                        raise ValueError(
-                            f"process {rank} has {name} = {int(b)}, this one has {int(a)}"
-                        )
-            self._sums = self._sums.shared().reduce(gather, add_up)
-            self.n_samples_seen_ = sum(int(other[-1]) for other in seen)
+        with _collective(group) as talk:
+            _join(self, talk, ("n_features_in_", "feature_names_in_", "_n_outputs", "_one_column"))
+            if not hasattr(self, "_sums"):
+                self._sums = self._no_sums(resolve_device(self.device))
+                self.n_samples_seen_, self._common = 0, None
+            common = self._common or _Common("none", None, 0)
+            talk.compare({**self._form(), "last all_reduce": common.name})
+            name = talk.gather_objects(secrets.token_hex(8))[0]
+            rows = sum(talk.gather_objects(self.n_samples_seen_ - common.rows))
+            sums = self._sums.shared().reduce(talk.gather, talk.add_up)
+        new = _Common(name, sums, rows)
+        self._common = common + new if self._common else new
+        self.n_samples_seen_ = self._common.rows
+        self._sums = sums.empty()
         return self
 
     def _solution(self):
@@ -1148,7 +1223,9 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
             self._sums.solved
         )  # kept with the sums, which forget it when they change
         if solved is None or solved[0] != alpha:
-            c, intercept, used = _solve_sums(self._sums, self.n_features_in_, alpha)
+            c, intercept, used = _solve_sums(
+                self._all_sums(), self.n_features_in_, alpha
+            )
             solved = self._sums.solved = alpha, c.cpu(), intercept.cpu(), used
         return solved[1:]
 
@@ -1242,33 +1319,79 @@ def _first_line(error):
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+class _Talk:
+    """What the processes of a group say to each other; each call is made by all of them."""
+
+    def __init__(self, group):
+        self.group, self.size = group, dist.get_world_size(group)
+        self.device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+
+    def gather(self, T):
+        """The tensors of all processes, which have one shape."""
+        sent = T.to(self.device).contiguous()
+        parts = [torch.empty_like(sent) for _ in range(self.size)]
+        dist.all_gather(parts, sent, group=self.group)
+        return [part.to(T.device) for part in parts]
+
+    def add_up(self, T):
+        """The sum of the tensors of all processes."""
+        sent = T.to(self.device, copy=True)
+        dist.all_reduce(sent, group=self.group)
+        return sent.to(T.device)
+
+    def gather_objects(self, thing):
+        parts = [None] * self.size
+        dist.all_gather_object(parts, thing, group=self.group)
+        return parts
+
+    def broadcast(self, thing, source):
+        """What process number ``source`` of the group has."""
+        box = [thing]
+        if self.group is not None:
+            source = dist.get_global_rank(self.group, source)
+        dist.broadcast_object_list(box, src=source, group=self.group)
+        return box[0]
+
+    def compare(self, facts):
+        """Refuse, in all processes, a dict of facts that is not the same in all."""
+        told = self.gather_objects(facts)
+        for rank, other in enumerate(told):
+            for name, mine in facts.items():
+                if other[name] != mine:
+                    raise ValueError(
+                        f"process {rank} has {name} = {other[name]}, this one has {mine}"
+                    )
+
+
+def _join(model, talk, names):
+    """Give a model that has seen nothing the attributes ``names`` of the first process whose model has."""
+    fitted = model.__sklearn_is_fitted__()
+    seen = talk.gather_objects(fitted)
+    if not any(seen):
+        raise ValueError(
+            "all_reduce needs a row with a positive weight in at least one process, but none has seen one"
+        )
+    if not all(seen):
+        known = {name: getattr(model, name) for name in names if hasattr(model, name)}
+        known = talk.broadcast(known if fitted else None, seen.index(True))
+        if not fitted:
+            vars(model).update(known)
+
+
 @contextmanager
 def _collective(group):
-    """Functions that gather a tensor of each process, and that add them up, in float64."""
+    """The means by which the processes of a group talk; a lost process becomes an error that says so."""
     if not (dist.is_available() and dist.is_initialized()):
         raise RuntimeError(
             "there is no process group: start with torchrun, and call all_reduce inside "
             "`with process_group():`"
         )
-    size, rank = dist.get_world_size(group), dist.get_rank(group)
-    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
-
-    def gather(T):
-        sent = T.to(device).contiguous()
-        parts = [torch.empty_like(sent) for _ in range(size)]
-        dist.all_gather(parts, sent, group=group)
-        return [part.to(T.device) for part in parts]
-
-    def add_up(T):
-        sent = T.to(device, copy=True)
-        dist.all_reduce(sent, group=group)
-        return sent.to(T.device)
-
+    talk, rank = _Talk(group), dist.get_rank(group)
     try:
-        yield gather, add_up
+        yield talk
     except RuntimeError as error:
         raise RuntimeError(
-            f"process {rank} of {size}: another process was lost, or did not answer in time, and the "
+            f"process {rank} of {talk.size}: another process was lost, or did not answer in time, and the "
             f"sums were not combined ({_first_line(error)})"
         ) from error
 
@@ -1392,21 +1515,19 @@ class _FeatureRidge(BaseEstimator):
         Z = Z.toarray() if sp.issparse(Z) else Z
         return as_tensor(Z, name="the output of features", device=self._device)[0]
 
-    def _start(self, X, like, y, w):
-        """Check the parameters, fit the feature map, and return the number of features."""
+    def _start(self, X, like, y):
+        """Check the parameters, fit the feature map to rows that all differ; the number of features."""
         _check_alpha(self.alpha, "loo", "gcv")
         if self.solver not in _LEVELS:
             raise ValueError(
                 f"solver must be one of {sorted(_LEVELS)}, got {self.solver!r}"
             )
         self._device = X.device if isinstance(X, torch.Tensor) else torch.device("cpu")
-        rows, targets, _ = distinct_rows(X, y, weight=w)
-        distinct, targets = X[rows], targets.cpu().numpy()
+        y = y.cpu().numpy()
+        rows = X.clone() if isinstance(X, torch.Tensor) else X  # a map may overwrite its input
         if isinstance(X, torch.Tensor) and like.kind == "numpy" and not X.is_cuda:
-            distinct = distinct.numpy()
-        if targets.shape[1] == 1:
-            targets = targets[:, 0]
-        self.features_ = self._make_features().fit(distinct, targets)
+            rows = rows.numpy()
+        self.features_ = self._make_features().fit(rows, y[:, 0] if y.shape[1] == 1 else y)
         self.n_components_ = self._transform(X[:1], like).shape[1]
         return self.n_components_
 
@@ -1418,49 +1539,61 @@ class _FeatureRidge(BaseEstimator):
             keep = w > 0
             y, w = y[keep], w[keep]
             X = X[keep.cpu().numpy()] if sp.issparse(X) else X[keep]
-        N, n, scale = self._start(X, like, y, w), X.shape[0], _power_of_two(y)
         dtype = like.compute_dtype if self.solver == "gram" else torch.float64
-        w = torch.ones(n, device=self._device) if w is None else w
+        w = torch.ones(len(y), dtype=torch.float64, device=y.device) if w is None else w
+        scale, unit = _power_of_two(y), _power_of_two(w, dtype)
+        alphas = None if alphas is None else alphas / unit
+        every = X, y.double() / scale, w / unit
+        X, y, w = _same_row_once(*every)
+        N, n = self._start(X, like, y * scale), X.shape[0]
+        copies = _spread_of_copies(*every, y) / float(w.sum()) if n < len(every[1]) else 0.0
         w = w.to(dtype)
 
         def blocks():
             for rows in row_blocks(n, (N + y.shape[1]) * dtype.itemsize, self._device):
                 Z = self._transform(X[rows], like)
-                yield torch.cat([Z.to(dtype), y[rows].to(dtype) / scale], 1), w[rows]
+                yield torch.cat([Z.to(dtype), y[rows].to(dtype)], 1), w[rows]
 
         vars(self).pop("_stream", None)
         table = _Rows(blocks, N, self.fit_intercept, held=n <= N)
         for orthogonal in _LEVELS[self.solver]:
             if not isinstance(self.alpha, str):
-                alpha = float(self.alpha)
+                alpha = float(self.alpha) / unit
                 c, means, enough = table.solve(alpha, orthogonal)
             else:
                 spectrum, lams, errors, best, enough = table.choose(
                     self.alpha, alphas, orthogonal
                 )
-                alpha = float(lams[best])
-                self.alphas_ = lams.cpu().double().numpy()
-                self.cv_errors_ = errors.cpu().double().numpy() * scale * scale
+                alpha, errors = float(lams[best]), errors.cpu().double() + copies
+                self.alphas_ = lams.cpu().double().numpy() * unit
+                self.cv_errors_ = errors.numpy() * scale * scale
                 c, means = spectrum.coef(alpha), spectrum.means
             if enough:
                 break
         intercept = (means[N:] - means[:N] @ c) * scale
-        self._solved = (c * scale).cpu().double(), intercept.cpu().double(), alpha
+        self._solved = (c * scale).cpu().double(), intercept.cpu().double(), alpha * unit
+
+    def _new_stream(self):
+        return StreamingRidge(
+            self.alpha,
+            fit_intercept=self.fit_intercept,
+            method="qr" if self.solver == "qr" else "gram",
+            dtype=None if self.solver == "gram" else "float64",
+            device=self._device,
+        )
 
     def _partial_fit(self, X, like, y, w, first):
+        if w is not None and not (w > 0).any():
+            return
+        X, y, w = _same_row_once(X, y, w)
         if first:
-            self._start(X, like, y, w)
-            stream = StreamingRidge(
-                fit_intercept=self.fit_intercept,
-                method="qr" if self.solver == "qr" else "gram",
-                dtype=None if self.solver == "gram" else "float64",
-                device=self._device,
-            )
+            self._start(X, like, y)
+            stream = self._new_stream()
         else:
             stream = copy(self._stream)
             stream._sums = stream._sums.shared()
         for rows in row_blocks(X.shape[0], self.n_components_ * 8, self._device):
-            Z, weight = self._transform(X[rows], like), None if w is None else w[rows]
+            Z, weight = self._transform(X[rows], like), w[rows]
             seen = hasattr(stream, "n_samples_seen_")
             stream._take(Z, y[rows], weight, first=not seen, in_place=True)
         stream.alpha = self.alpha
@@ -1471,6 +1604,14 @@ class _FeatureRidge(BaseEstimator):
         check_is_fitted(self)
         return self._stream._solution() if "_stream" in vars(self) else self._solved
 
+    _shared_form = (
+        *("n_features_in_", "feature_names_in_", "features_", "n_components_"),
+        *("_one_column", "classes_"),
+    )
+
+    def __sklearn_is_fitted__(self):
+        return "_stream" in vars(self) or "_solved" in vars(self)
+
     @property
     def alpha_(self):
         return self._solution()[2]
@@ -1480,7 +1621,7 @@ class _FeatureRidge(BaseEstimator):
 
         The feature maps must be the same: fit them with the same integer ``random_state``, and with a
         bandwidth that does not depend on the rows, or fit one map before and wrap it in
-        ``sklearn.frozen.FrozenEstimator``.
+        ``sklearn.frozen.FrozenEstimator``. A process that has no rows gets the map of one that has.
 
         Parameters
         ----------
@@ -1493,17 +1634,25 @@ class _FeatureRidge(BaseEstimator):
         Raises
         ------
         RuntimeError
-            As `StreamingRidge.all_reduce`, and where ``partial_fit`` was not called before.
+            As `StreamingRidge.all_reduce`, and after ``fit`` without ``partial_fit``.
         ValueError
-            If the feature maps of the processes differ.
+            As `StreamingRidge.all_reduce`, and if the feature maps or the classes of the processes differ.
         """
-        if "_stream" not in vars(self):
+        if "_solved" in vars(self) and "_stream" not in vars(self):
             raise RuntimeError(
                 "all_reduce needs rows that were taken in by partial_fit"
             )
-        probe = torch.from_numpy(np.linspace(-1, 1, self.n_features_in_))[None]
-        with _collective(group) as (gather, _):
-            maps = gather(self._transform(probe, as_tensor(probe)[1]).double())
+        with _collective(group) as talk:
+            _join(self, talk, self._shared_form)
+            if "_stream" not in vars(self):
+                self._device = resolve_device(self.device)
+                self._stream = self._new_stream()
+            if hasattr(self, "classes_"):
+                talk.compare({"classes_": self.classes_.tolist()})
+            probe = torch.from_numpy(np.linspace(-1, 1, self.n_features_in_))
+            maps = self._transform(probe[None], as_tensor(probe[None])[1])
+            talk.compare({"number of features": maps.shape[1]})
+            maps = talk.gather(maps.double())
         for rank, other in enumerate(maps):
             if other.shape != maps[0].shape or not torch.allclose(other, maps[0]):
                 raise ValueError(
@@ -1541,8 +1690,11 @@ class RandomFeatureRidge(
         Any scikit-learn transformer, such as `rfteach.features.RandomFourierFeatures`; a clone of it is
         fitted. None stands for 500 paired random Fourier features with the median bandwidth.
     alpha : {"loo", "gcv"} or float, default "loo"
-        Penalty λ ≥ 0 on the squared coefficients. "loo" chooses it by the leave-one-out error, (3.13),
-        which takes a second pass over the rows; "gcv" by (3.14), without one.
+        Penalty λ ≥ 0 on the squared coefficients. "loo" chooses it by the leave-one-out error, (3.20),
+        which takes a second pass over the rows; "gcv" by (3.14), without one. What is left out is an
+        observation: all rows of X that are equal, with all their weight. c times the weights with c
+        times the penalty is the same problem; a choice takes this factor into account, a number and
+        ``alphas`` do not.
     alphas : array-like of shape (L,) or None, default None
         Penalties to choose from; None stands for two per decade over all that rounding leaves
         meaningful.
@@ -1566,7 +1718,7 @@ class RandomFeatureRidge(
     alpha_ : float
         The penalty in use.
     alphas_, cv_errors_ : numpy.ndarray of shape (L,)
-        Penalties tried, and the mean squared error of each by leave-one-out or generalised
+        Penalties tried, and the weighted mean squared error of each by leave-one-out or generalised
         cross-validation, where one was asked for.
     n_components_ : int
         Number N of features.
@@ -1578,9 +1730,9 @@ class RandomFeatureRidge(
     Notes
     -----
     With n > N rows: nN² FLOPs for the moments, N³/3 for a given penalty, or about 10N³ + 2nN² for
-    "loo"; memory N² numbers and a block of rows, whatever n is, and a copy of X while the feature map is
-    fitted. With n ≤ N rows the n × N features are held, at n²N FLOPs. The feature map is fitted to the distinct rows of positive weight, so that a
-    weight of two means the same as the row twice.
+    "loo"; memory N² numbers and a block of rows, whatever n is, and two copies of X while the feature map is
+    fitted, then one. With n ≤ N rows the n × N features are held, at n²N FLOPs. All is done with the
+    distinct rows of positive weight, so that a weight of two means the same as the row twice.
 
     References
     ----------
@@ -1607,7 +1759,7 @@ class RandomFeatureRidge(
             Sparse only if the feature map takes it.
         y : array-like of shape (n,) or (n, k)
         sample_weight : array-like of shape (n,) or None, default None
-            Weights ≥ 0.
+            Weights ≥ 0, how much each row counts; a weight of two is the same as the row twice.
 
         Returns
         -------
@@ -1628,7 +1780,9 @@ class RandomFeatureRidge(
     def partial_fit(self, X, y, sample_weight=None) -> Self:
         """Take in a block of rows; the first one, also the first after ``fit``, starts afresh.
 
-        Offered where ``alpha`` is a number or "gcv". The first block fits the feature map.
+        Offered where ``alpha`` is a number or "gcv". The first block fits the feature map. A block
+        without rows, or without a weight above zero, adds nothing. For "gcv" equal rows count once
+        within a block; a copy of a row of another block counts as a new one.
 
         Parameters
         ----------
@@ -1644,11 +1798,14 @@ class RandomFeatureRidge(
         ValueError, TypeError
             As ``fit``.
         """
+        if _no_rows(X, y):
+            return self
         first = "_stream" not in vars(self)
         X, like = self._validate(X, reset=first)
         y, one_column = _check_targets(self, y, X)
         self._one_column = one_column if first else self._one_column
-        self._partial_fit(X, like, y, _check_weights(sample_weight, X), first)
+        w = _check_weights(sample_weight, X, may_vanish=True)
+        self._partial_fit(X, like, y, w, first)
         return self
 
     def predict(self, X) -> Array:
@@ -1819,7 +1976,8 @@ class RandomFeatureRidgeClassifier(_LeastSquaresClassifier, _FeatureRidge):
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:
         """Take in a block of rows; the first one, also the first after ``fit``, starts afresh.
 
-        Offered where ``alpha`` is a number or "gcv". The first block fits the feature map.
+        Offered where ``alpha`` is a number or "gcv". The first block fits the feature map. A block
+        without rows, or without a weight above zero, adds nothing.
 
         Parameters
         ----------
@@ -1837,12 +1995,15 @@ class RandomFeatureRidgeClassifier(_LeastSquaresClassifier, _FeatureRidge):
         ValueError, TypeError
             As ``fit``, if the first call has no ``classes``, or y holds others.
         """
+        if _no_rows(X, y):
+            return self
         first = "_stream" not in vars(self)
         X, like = self._validate(X, reset=first)
         y = np.asarray(y)
         self._first_classes(classes, first)
         targets = self._targets(_check_labels(self, y, X.shape[0]), X)
-        self._partial_fit(X, like, targets, _check_weights(sample_weight, X), first)
+        w = _check_weights(sample_weight, X, may_vanish=True)
+        self._partial_fit(X, like, targets, w, first)
         return self
 
     @property

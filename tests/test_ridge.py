@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import LinAlgWarning, hilbert
 from sklearn.datasets import load_diabetes, load_digits, load_iris, make_friedman1
+from sklearn.ensemble import BaggingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.kernel_approximation import Nystroem
@@ -527,6 +528,162 @@ def test_partial_fit_of_the_estimators(alpha):
     np.testing.assert_allclose(regressor.partial_fit(X[:300], y[:300]).predict(X), once, atol=1e-6)
 
 
+# ------------------------------------------------------------------ weights and copies
+
+
+def left_out_together(A, y, w, lam, fit_intercept):
+    """Weighted mean squared error where all rows equal to a row are left out with it: a fit for each."""
+    total = np.zeros(y.shape[1])
+    for i in range(len(A)):
+        rest = (A != A[i]).any(1)
+        a, t, v = A[rest], y[rest], w[rest]
+        ma, mt = (np.average(a, 0, v), np.average(t, 0, v)) if fit_intercept else (0, 0)
+        root = np.sqrt(v)[:, None]
+        c = ridge((a - ma) * root, (t - mt) * root, lam, method="svd")
+        total += w[i] * ((A[i] - ma) @ c + mt - y[i]) ** 2
+    return total.mean() / w.sum()
+
+
+def with_copies(dtype=np.float64, n=14):
+    """Rows of which some are there twice or three times, with targets of their own; weights, one of them zero."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(n, 3)).astype(dtype), rng.normal(size=(n, 2)).astype(dtype)
+    X[3], X[7], X[8] = X[1], X[5], X[5]
+    w = rng.uniform(0.1, 5, n)
+    w[4] = 0
+    return X, y, w
+
+
+@pytest.mark.parametrize("n_components", [4, 30])  # fewer and more than rows: streamed and held
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("dtype, solver, tolerance", [
+    (np.float64, "auto", 1e-8), (np.float64, "qr", 1e-8), (np.float32, "auto", 1e-4), (np.float32, "gram", 1e-2)])
+def test_what_is_left_out_is_an_observation(n_components, fit_intercept, dtype, solver, tolerance):
+    X, y, w = with_copies(dtype)
+    features = RandomFourierFeatures(bandwidth=1.5, n_components=n_components, random_state=0).fit(X)
+    lams = [0.3, 1.0, 10.0]
+    model = RandomFeatureRidge(FrozenEstimator(features), alphas=lams, fit_intercept=fit_intercept, solver=solver)
+    for weight in (w, None):
+        model.fit(X, y, sample_weight=weight)
+        v = np.ones(len(X)) if weight is None else w
+        A = features.transform(X[v > 0]).astype(float)
+        expected = [left_out_together(A, y[v > 0].astype(float), v[v > 0], lam, fit_intercept) for lam in lams]
+        np.testing.assert_allclose(model.cv_errors_, expected, rtol=tolerance)
+
+
+@pytest.mark.parametrize("n_components", [4, 30])
+def test_generalised_cross_validation_counts_observations(n_components):
+    """(3.14) with the leverages of (3.20) replaced by their mean."""
+    X, y, w = with_copies()
+    features = RandomFourierFeatures(bandwidth=1.5, n_components=n_components, random_state=0).fit(X)
+    model = RandomFeatureRidge(FrozenEstimator(features), "gcv", alphas=[0.3, 1.0], fit_intercept=False).fit(X, y, w)
+    groups = [np.flatnonzero((X == x).all(1) & (w > 0)) for x in np.unique(X[w > 0], axis=0)]
+    W = np.array([w[g].sum() for g in groups])
+    mean = np.array([np.average(y[g], axis=0, weights=w[g]) for g in groups])
+    within = sum((w[g, None] * (y[g] - m) ** 2).sum(0) for g, m in zip(groups, mean))
+    A, n = features.transform(X[[g[0] for g in groups]]) * np.sqrt(W)[:, None], len(groups)
+    for lam, error in zip([0.3, 1.0], model.cv_errors_):
+        H = A @ np.linalg.solve(A.T @ A + lam * np.eye(n_components), A.T)
+        residual = np.sqrt(W)[:, None] * mean - H @ (np.sqrt(W)[:, None] * mean)
+        rss = (residual**2).sum(0) / (1 - np.trace(H) / n) ** 2
+        assert error == pytest.approx(((rss + within) / w.sum()).mean(), rel=1e-9)
+
+
+@pytest.mark.parametrize("n_components", [50, 300])
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("alpha", ["loo", "gcv"])
+def test_the_scale_of_all_weights_does_not_matter(alpha, solver, n_components):
+    """The penalty that is chosen grows with the weights; the fit, and the error, stay what they are."""
+    X, y = make_friedman1(120, noise=5.0, random_state=0)
+    w = np.random.default_rng(0).uniform(0.1, 3, 120)
+    features = RandomFourierFeatures(bandwidth="median", n_components=n_components, random_state=0)
+    fit = lambda v: RandomFeatureRidge(features, alpha, solver=solver).fit(X, y, sample_weight=v)
+    one, plain = fit(w), fit(None)
+    assert ((one.predict(X) - y) ** 2).mean() > 5  # noise that is not fitted
+    for c in (1.1, 2.0, 100.0, 1e-6, 1e-200, 1e200):
+        model = fit(c * w)
+        np.testing.assert_allclose(model.predict(X), one.predict(X), rtol=1e-6)
+        np.testing.assert_allclose(fit(np.full(120, c)).predict(X), plain.predict(X), rtol=1e-6)
+        np.testing.assert_allclose(model.cv_errors_, one.cv_errors_, rtol=1e-6)
+        assert model.alpha_ / c == pytest.approx(one.alpha_, rel=1e-6)
+        scaled = RandomFeatureRidge(features, alphas=[c, 10 * c], solver=solver).fit(X, y, sample_weight=c * w)
+        assert scaled.alpha_ / c == pytest.approx(
+            RandomFeatureRidge(features, alphas=[1.0, 10.0], solver=solver).fit(X, y, sample_weight=w).alpha_)
+    single = RandomFeatureRidge(features, alpha, solver=solver)
+    out = [single.fit(X.astype(np.float32), y, sample_weight=c * w).predict(X) for c in (1.0, 1.1, 1e-60)]
+    np.testing.assert_allclose(out[1:], [out[0]] * 2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("make", [RandomFeatureRidge, RandomFeatureRidgeClassifier])
+@pytest.mark.parametrize("alpha", ["loo", "gcv"])
+def test_copies_of_rows_do_not_switch_the_penalty_off(alpha, make):
+    """All rows twice, or drawn with replacement, against the same as weights; a bagging ensemble."""
+    X, y = make_friedman1(150, noise=1.0, random_state=0)
+    y = y > np.median(y) if make is RandomFeatureRidgeClassifier else y
+    once, twice = make(alpha=alpha).fit(X, y), make(alpha=alpha).fit(np.r_[X, X], np.r_[y, y])
+    values = lambda model: model.decision_function(X) if hasattr(model, "classes_") else model.predict(X)
+    np.testing.assert_allclose(values(twice), values(once), rtol=1e-6, atol=1e-8)
+    assert twice.alpha_ == pytest.approx(2 * once.alpha_)
+    np.testing.assert_allclose(twice.cv_errors_, once.cv_errors_, rtol=1e-6)
+    drawn = np.random.default_rng(0).integers(0, 150, 150)
+    weights = np.bincount(drawn, minlength=150)
+    np.testing.assert_allclose(values(make(alpha=alpha).fit(X[drawn], y[drawn])),
+                               values(make(alpha=alpha).fit(X, y, sample_weight=weights)), rtol=1e-6, atol=1e-8)
+    if make is RandomFeatureRidge:
+        Xt, yt = make_friedman1(500, random_state=1)
+        bagged = BaggingRegressor(make(alpha=alpha), 5, random_state=0).fit(X, y).predict(Xt)
+        assert ((bagged - yt) ** 2).mean() < 1.3 * ((once.predict(Xt) - yt) ** 2).mean()
+        T = torch.from_numpy(np.r_[X, X])
+        np.testing.assert_allclose(make(alpha=alpha).fit(T, torch.from_numpy(np.r_[y, y])).predict(T)[:150],
+                                   once.predict(X), rtol=1e-6)
+        sparse = make(alpha=alpha).fit(sp.csr_matrix(np.r_[X, X]), np.r_[y, y])
+        np.testing.assert_allclose(sparse.predict(sp.csr_matrix(X)), once.predict(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["gram", "qr"])
+def test_streams_choose_the_same_whatever_the_scale_of_the_weights(method):
+    rng = np.random.default_rng(0)
+    A, y, w = rng.normal(size=(150, 100)), rng.normal(size=150), rng.uniform(0.1, 3, 150)
+
+    def stream(c, *parts):
+        model = StreamingRidge("gcv", method=method)
+        for rows in parts:
+            model.partial_fit(A[rows], y[rows], None if c is None else c * w[rows])
+        return model
+
+    everything = np.arange(150)
+    one = stream(1.0, everything)
+    for c in (1.1, 100.0, 1e-6):
+        np.testing.assert_allclose(stream(c, everything).predict(A), one.predict(A), atol=1e-7)
+        np.testing.assert_allclose(stream(c, *blocks(150, 40)).predict(A), one.predict(A), atol=1e-7)
+        halves = stream(c, slice(0, 70)).merge(stream(c, slice(70, 150)))
+        np.testing.assert_allclose(halves.predict(A), one.predict(A), atol=1e-7)
+        assert halves.alpha_ == pytest.approx(c * one.alpha_)
+    twice = np.r_[everything, everything]
+    np.testing.assert_allclose(stream(None, twice).predict(A), stream(None, everything).predict(A), atol=1e-7)
+    assert stream(None, twice).n_samples_seen_ == 300
+    held = RandomFeatureRidge(FunctionTransformer(), "gcv").fit(A, y, sample_weight=w)
+    np.testing.assert_allclose(held.predict(A), one.predict(A), atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [StreamingRidge, lambda: RandomFeatureRidge(alpha=0.5),
+                                  lambda: RandomFeatureRidgeClassifier(alpha=0.5)])
+def test_a_block_without_rows_or_weight_adds_nothing(make):
+    X, y = make_friedman1(40, random_state=0)
+    y = (y > np.median(y)).astype(int)
+    kw = {} if not hasattr(make(), "_first_classes") else {"classes": [0, 1]}
+    empty = make().partial_fit(X[:0], y[:0], **kw).partial_fit(X, y, sample_weight=np.zeros(40), **kw)
+    with pytest.raises(NotFittedError):
+        empty.predict(X)
+    late = empty.partial_fit(X, y, **kw).partial_fit(X[:0], y[:0]).partial_fit(5 * X, y, sample_weight=np.zeros(40))
+    np.testing.assert_array_equal(late.predict(X), make().partial_fit(X, y, **kw).predict(X))
+    with pytest.raises(ValueError, match="sample_weight is zero for every row"):
+        make().fit(X, y, sample_weight=np.zeros(40))
+
+
+# ------------------------------------------------------------------ memory, processes
+
+
 def test_memory_does_not_grow_with_the_rows():
     """Peak memory of fit in a child process, n = 20 000 against 120 000 rows of which X itself is counted off."""
     code = textwrap.dedent("""
@@ -552,8 +709,9 @@ def test_memory_does_not_grow_with_the_rows():
 SCRIPT = textwrap.dedent("""
     import sys, time
     import numpy as np
+    import torch.distributed as dist
     from rfteach.features import RandomFourierFeatures
-    from rfteach.ridge import RandomFeatureRidge, StreamingRidge, process_group
+    from rfteach.ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier, StreamingRidge, process_group
     mode, timeout, folder = sys.argv[1], float(sys.argv[2]), sys.argv[3]
     rng = np.random.default_rng(0)
     A, y = 5 + rng.normal(size=(1001, 12)), rng.normal(size=(1001, 2))
@@ -581,10 +739,49 @@ SCRIPT = textwrap.dedent("""
                 np.save(f"{folder}/features{rank}.npy", model.all_reduce().predict(A))
             except ValueError as error:
                 print(f"process {rank}: {error}")
-        try:
-            StreamingRidge(0.5).partial_fit(A[:, : 12 - rank], y).all_reduce()
-        except ValueError as error:
-            print(f"process {rank}: {error}")
+        def refused(call):
+            try:
+                call()
+            except ValueError as error:
+                print(f"process {rank}: {error}")
+
+        refused(StreamingRidge(0.5).partial_fit(A[:, : 12 - rank], y).all_reduce)
+        for method in ("gram", "qr"):  # block after block, combined after each; the second process is slow to start
+            model = StreamingRidge("gcv", method=method)
+            for block in np.array_split(np.arange(1001), 5):
+                half = block[rank::size] if block[0] or rank == 0 else block[:0]
+                model.partial_fit(A[half], y[half]).all_reduce()
+                model.all_reduce()
+                assert rank or model.n_samples_seen_ < 1002
+            other = StreamingRidge("gcv", method=method).partial_fit(A[half], y[half]).all_reduce()
+            seen = model.n_samples_seen_
+            np.save(f"{folder}/loop-{method}{rank}.npy", model.predict(A))
+            model.merge(other).all_reduce().all_reduce()
+            assert model.n_samples_seen_ == seen + len(block)
+        features = RandomFourierFeatures(bandwidth="median", n_components=20, random_state=0)
+        for number, shard in enumerate((A[:0], A[:3])):
+            w = None if rank == 0 else np.zeros(len(shard))
+            rows = slice(None) if rank == 0 else slice(0, len(shard))
+            labels = np.where(y[:, 0] > 0, "b", "a")
+            models = StreamingRidge(0.5), RandomFeatureRidge(features, 0.5), RandomFeatureRidgeClassifier(features, 0.5)
+            for j, model in enumerate(models):
+                if rank == 0 or number:
+                    more = {"classes": ["a", "b"]} if j == 2 else {}
+                    model.partial_fit(A[rows], labels[rows] if j == 2 else y[rows], sample_weight=w, **more)
+                model.all_reduce()
+                out = model.decision_function(A) if j == 2 else model.predict(A)
+                np.save(f"{folder}/empty-{j}{rank}.npy", out)
+        model = RandomFeatureRidgeClassifier(RandomFourierFeatures(random_state=0), 0.5)
+        letters = np.array(["ab", "bc"][rank : rank + 1] * 1).astype("U2").view("U1")
+        model.partial_fit(A, letters[(y[:, 0] > 0).astype(int)], classes=letters)
+        refused(model.all_reduce)
+        refused(StreamingRidge().all_reduce)
+        model = StreamingRidge().partial_fit(A[mine], y[mine])
+        if rank == 0:
+            model.all_reduce(dist.new_group([0]))
+        else:
+            dist.new_group([0])
+        refused(model.all_reduce)
 """)
 
 
@@ -605,12 +802,21 @@ def test_two_processes_give_the_result_of_one(script):
     features = RandomFourierFeatures(bandwidth=5.0, n_components=20, random_state=0)
     one = {method: StreamingRidge(0.5, method=method).fit(A, y).predict(A) for method in ("gram", "qr")}
     one["features"] = RandomFeatureRidge(features, 0.5).fit(A, y).predict(A)
+    late = np.r_[0:201:2, 201:1001]  # what is left of the first block
+    one["loop-gram"] = one["loop-qr"] = StreamingRidge("gcv").fit(A[late], y[late]).predict(A)
+    features.set_params(bandwidth="median")
+    one["empty-0"] = StreamingRidge(0.5).fit(A, y).predict(A)
+    one["empty-1"] = RandomFeatureRidge(features, 0.5).fit(A, y).predict(A)
+    one["empty-2"] = RandomFeatureRidgeClassifier(features, 0.5).fit(A, y[:, 0] > 0).decision_function(A)
     for name, expected in one.items():
         for rank in (0, 1):
-            np.testing.assert_allclose(np.load(script.parent / f"{name}{rank}.npy"), expected, rtol=0, atol=1e-10)
+            np.testing.assert_allclose(np.load(script.parent / f"{name}{rank}.npy"), expected, rtol=0, atol=1e-8)
     assert "process 0: process 1 has number of columns = 11, this one has 12" in done.stdout
     assert "process 1: process 0 has number of columns = 12, this one has 11" in done.stdout
     assert done.stdout.count("the feature maps of processes 0 and 1 differ") == 2
+    assert "process 0: process 1 has classes_ = ['b', 'c'], this one has ['a', 'b']" in done.stdout
+    assert done.stdout.count("all_reduce needs a row with a positive weight in at least one process") == 2
+    assert done.stdout.count("has last all_reduce = ") == 2
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
