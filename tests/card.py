@@ -138,6 +138,7 @@ class Stand(TorchDispatchMode):
             return func(*args, **kwargs)
         given, asked = [t for t in tensors if t.is_cuda], kwargs.get("device")
         here = bool(given) if asked is None else torch.device(asked).type == "cuda"
+        here = here or Door.inside and not tensors and torch.device(asked or CPU) == CPU
         if not given and not here:
             return func(*args, **kwargs)
         if here and asked is not None:
@@ -182,13 +183,16 @@ class Door(TorchFunctionMode):
     """The calls that decide in C++, before any arithmetic, what moves where."""
 
     backwards = False  # within torch's own derivatives, which make zeros on the device that C++ knows
+    inside = False  # within a function of torch, of tensors of the card, which makes others there
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        before, Door.backwards = Door.backwards, False
+        before, found = (Door.backwards, Door.inside), []
+        each(lambda x: isinstance(x, CardTensor) and found.append(x), (args, kwargs or {}))
+        Door.backwards, Door.inside = False, bool(found)
         try:
             return self.call(func, args, kwargs)
         finally:
-            Door.backwards = before
+            Door.backwards, Door.inside = before
 
     def call(self, func, args, kwargs):
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
@@ -233,12 +237,12 @@ class Door(TorchFunctionMode):
 
 
 def run_backward(*args, run=torch.autograd._engine_run_backward, **kwargs):
-    before, Door.backwards = Door.backwards, True
+    before, Door.backwards, Door.inside = (Door.backwards, Door.inside), True, False
     try:
         with Door():
             return run(*args, **kwargs)
     finally:
-        Door.backwards = before
+        Door.backwards, Door.inside = before
 
 
 @contextlib.contextmanager

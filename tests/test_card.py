@@ -59,6 +59,7 @@ def test_what_a_card_allows(x):
     assert x.tolist() == [[1, 1, 1], [4, 1, 1]] and f"{x[1, 0]:.1f}" == "4.0" and len(x) == 2 and 4.0 in x
     for twin in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
         assert twin.is_cuda and twin.tolist() == x.tolist()
+    assert int(torch.linalg.matrix_rank(x)) == 2
     assert torch.tensor(1.0, device="cuda").is_cuda and torch.as_tensor(np.ones(2), device="cuda").is_cuda
     assert torch.mv(x, x[0], out=torch.empty(2, device="cuda")).tolist() == [3, 6]
     z = torch.complex(x, x)[:, :2].conj()
