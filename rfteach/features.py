@@ -9,7 +9,6 @@ __all__ = ['feature_variance', 'n_components_bound', 'fourier_features', 'sample
 import itertools
 import math
 import numbers
-from copy import copy
 from typing import Self
 
 import numpy as np
@@ -446,9 +445,7 @@ class RandomFourierFeatures(
         X, _ = validate_input(self, X, reset=True, sparse=True, device=self.device)
         kernel = as_kernel(self.kernel, self.bandwidth, X, y)
         paired = self.form == "paired"
-        self.kernel_ = copy(
-            kernel
-        )  # so that set_params on the user's kernel does not reach the fitted one
+        self.kernel_ = kernel._copy()  # what is done to the user's does not reach it
         self.frequencies_, self.phases_ = sample_frequencies(
             kernel,
             self.n_components // 2 if paired else self.n_components,

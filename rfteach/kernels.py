@@ -10,6 +10,7 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterator
+from copy import copy, deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -206,6 +207,12 @@ class Kernel(BaseEstimator):
     def __init__(self, bandwidth=1.0):
         _check_bandwidth(bandwidth)
         self.bandwidth = bandwidth
+
+    def _copy(self):
+        """A copy with a bandwidth of its own, through which gradients reach that of this kernel."""
+        b = self.bandwidth
+        b = b.clone() if isinstance(b, torch.Tensor) else deepcopy(b)
+        return copy(self).set_params(bandwidth=b)
 
     def _bandwidth(self, T):
         """The bandwidth as a tensor that fits the rows of ``T``."""

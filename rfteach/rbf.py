@@ -8,6 +8,7 @@ __all__ = ['NystroemFeatures', 'RBFRegressor']
 # %% ../nbs/05_rbf.ipynb #44b97aa2
 import numbers
 from copy import copy
+import warnings
 from typing import Self
 
 import numpy as np
@@ -37,7 +38,12 @@ from rfteach.arrays import (
 )
 from .bandwidth import _targets
 from .kernels import as_kernel
-from .ridge import RandomFeatureRidge
+from rfteach.ridge import (
+    RandomFeatureRidge,
+    _check_alpha,
+    _check_targets,
+    _check_weights,
+)
 
 # %% ../nbs/05_rbf.ipynb #23c824bb
 def _rpcholesky(kernel, X, m, rng):
@@ -98,14 +104,14 @@ def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
         bandwidth = None
     few = slice(0, _MEDIAN_ROWS)
     Y = None if y is None else Y[few]
-    kernel = copy(as_kernel(kernel, bandwidth, X[order[few]], Y))
+    kernel = as_kernel(kernel, bandwidth, X[order[few]], Y)._copy()
     if given:
         U, _ = as_tensor(centers, name="centers")
         if U.shape[1] != X.shape[1]:
             raise ValueError(
                 f"centers must have a column for each column of X: got {U.shape[1]} for {X.shape[1]}"
             )
-        return U.detach().to(X), kernel
+        return U.detach().to(X).clone(), kernel
     if m >= len(order):
         centers = "uniform"
     if centers == "uniform":
@@ -314,16 +320,22 @@ class _CenterFeatures(NystroemFeatures):
         return None
 
 # %% ../nbs/05_rbf.ipynb #75bd33cf
+_RATIOS, _WIDTH_ROWS = (2.0, 0.5, 0.25, 0.125), 2000
+
+
 class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """An RBF network: kernel functions on centres, weights by ridge regression, (5.1) and (5.2).
 
     Parameters
     ----------
-    n_centers : int, default 100
+    n_centers : int, default 200
         Number m of centres; all distinct rows where there are fewer. Of no effect where the centres
         are given.
-    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
-        Scale of distance, in the units of X, see `NystroemFeatures`.
+    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "loo"
+        Scale of distance, in the units of X, see `NystroemFeatures`. "loo" stands for the one of 2, 1,
+        1/2, 1/4 and 1/8 times the median distance that has the least leave-one-out error (for ``alpha="gcv"``,
+        of generalised cross-validation), or for the median distance, where that error is not lower by
+        more than a share of 1/(2√n). A kernel object keeps its own bandwidth.
     alpha : {"loo", "gcv"} or float, default "loo"
         Penalty λ ≥ 0 on the squared weights; "loo" chooses the one of least leave-one-out error, which
         takes a second pass over the rows; "gcv" the one of least generalised cross-validation error,
@@ -362,8 +374,9 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     -----
     ``fit`` walks over the rows in blocks and takes about 2nmd + nm² FLOPs for a pass with second
     moments and 4 to 8 times that for one with orthogonal transformations; "loo" takes two passes.
-    Memory is O(m²) and a block, but for "rpcholesky" and n ≤ m, where a matrix n×m is held. Inputs in
-    different units should be scaled first.
+    Memory is O(m²) and a block, but for "rpcholesky" and n ≤ m, where a matrix n×m is held. To choose
+    the bandwidth, five networks are fitted to the first 2000 distinct rows in an order that looks
+    random. Inputs in different units should be scaled first.
 
     References
     ----------
@@ -380,8 +393,8 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_centers=100,
-        bandwidth="median",
+        n_centers=200,
+        bandwidth="loo",
         alpha="loo",
         solver="ridge",
         fit_intercept=True,
@@ -409,7 +422,8 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X : array-like, data frame or torch.Tensor of shape (n, d)
         y : array-like of shape (n,) or (n, k)
         sample_weight : array-like of shape (n,) or None, default None
-            Weights ≥ 0; a weight of two is the same as the row twice.
+            Weights ≥ 0; a weight of two is the same as the row twice. Their scale matters only for a
+            penalty that is a number.
 
         Returns
         -------
@@ -427,25 +441,60 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError(
                 "RBFRegressor requires y to be passed, but the target y is None"
             )
+        alpha = _check_alpha(self.alpha, "loo", "gcv")
+        alpha = 0.0 if self.solver == "pinv" else alpha
         X, _ = validate_input(self, X, reset=True, device=self.device)
-        features = _CenterFeatures(
-            *(self.kernel, self.bandwidth, self.n_centers),
-            centers=self.centers,
-            random_state=int(random_generator(self.random_state).integers(2**63)),
-        )
-        number = not isinstance(self.alpha, (str, bool))
-        pinv = self.solver == "pinv" or (number and self.alpha == 0)
-        self._model = RandomFeatureRidge(
-            features,
-            alpha=0.0 if pinv else self.alpha,
-            fit_intercept=self.fit_intercept,
-            solver="qr" if pinv else "auto",
-        ).fit(X, y, sample_weight)
+        seed = int(random_generator(self.random_state).integers(2**63))
+        bandwidth = self.bandwidth
+        if isinstance(bandwidth, str):
+            if bandwidth not in ("loo", "median", "learned"):
+                raise ValueError(
+                    f"bandwidth must be a number, one number per input, 'loo', 'median' or 'learned', got {bandwidth!r}"
+                )
+            if bandwidth == "loo":
+                bandwidth = self._choose_bandwidth(X, y, sample_weight, alpha, seed)
+        self._model = self._network(bandwidth, alpha, seed).fit(X, y, sample_weight)
         self.centers_ = self._model.features_.centers_
         self.kernel_ = self._model.features_.kernel_
         self.coef_, self.intercept_ = self._model.coef_, self._model.intercept_
         self.alpha_ = self._model.alpha_
         return self
+
+    def _network(self, bandwidth, alpha, seed, alphas=None):
+        features = _CenterFeatures(
+            *(self.kernel, bandwidth, self.n_centers),
+            centers=self.centers,
+            random_state=seed,
+        )
+        pinv = alpha == 0 or alphas == [0]
+        return RandomFeatureRidge(
+            *(features, alpha),
+            alphas=alphas,
+            fit_intercept=self.fit_intercept,
+            solver="qr" if pinv else "auto",
+        )
+
+    def _choose_bandwidth(self, X, y, sample_weight, alpha, seed):
+        """The bandwidth of least error on few rows, or "median" where it does not win clearly."""
+        if not isinstance(self.kernel, str):
+            return "median"  # the kernel has its own
+        Y, _ = _check_targets(self, y, X)
+        w = _check_weights(sample_weight, X)
+        rows, Y, w = distinct_rows(X, Y.double(), weight=w, seed=seed)
+        few, alphas = slice(0, _WIDTH_ROWS), None
+        if not isinstance(alpha, str):  # as large for few rows as for all
+            alpha, alphas = "loo", [alpha * float(w[few].sum() / w.sum())]
+
+        def network(bandwidth):
+            model = self._network(bandwidth, alpha, seed, alphas)
+            return model.fit(X[rows[few]], Y[few], w[few])
+
+        median = network("median")
+        scale = median.features_.kernel_.bandwidth
+        errors = {r: network(r * scale).cv_errors_.min() for r in _RATIOS}
+        best, n = min(errors, key=errors.get), len(Y[few])
+        draw = errors[best] * (1 + 0.5 / n**0.5) >= median.cv_errors_.min()
+        return "median" if draw else best * scale
 
     def predict(self, X) -> Array:
         """The value of the network at each row of X.

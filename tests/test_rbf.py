@@ -13,9 +13,10 @@ from scipy.spatial.distance import pdist
 from scipy.stats import chi2
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
+from sklearn.dummy import DummyRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.kernel_approximation import Nystroem
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
@@ -163,6 +164,27 @@ def test_fitted_map_keeps_its_kernel():
     features = NystroemFeatures(Gaussian(1.0)).fit(X0)
     features.set_params(kernel__bandwidth=9.0)
     assert features.kernel_.bandwidth == 1.0
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor, list])
+def test_a_fitted_model_owns_its_state(make):
+    """What is given and changed after fit, in place, changes no prediction."""
+    for kw in ("bandwidth", "kernel", "centers"):
+        for estimator in (NystroemFeatures, RBFRegressor):
+            given = make([1.0, 1.5, 2.0]) if kw != "centers" else make(X0[:9].tolist())
+            value = Gaussian(given) if kw == "kernel" else given
+            model = estimator(**{kw: value}, random_state=0).fit(X0, Y0)
+            read = model.predict if estimator is RBFRegressor else model.transform
+            before = read(X0)
+            given[0] = given[1]
+            np.testing.assert_array_equal(read(X0), before)
+
+
+def test_gradients_reach_a_bandwidth():
+    bandwidth = torch.tensor([2.0, 1.0, 3.0], dtype=torch.float64, requires_grad=True)
+    features = NystroemFeatures(Gaussian(bandwidth), n_components=5, random_state=0).fit(X0)
+    features.transform(torch.from_numpy(X0)).sum().backward()
+    assert (bandwidth.grad != 0).all()
 
 
 # ------------------------------------------------------------------ centres
@@ -373,6 +395,69 @@ def test_weights_and_outputs():
         np.testing.assert_allclose(weighted, repeated, atol=1e-6)
 
 
+def test_the_scale_of_weights_and_copies_do_not_matter():
+    """Width and penalty are chosen for the problem, not for how its weights are written."""
+    y = Y0 + np.random.default_rng(1).normal(size=60)
+    w = np.random.default_rng(0).uniform(0.1, 3, 60)
+    for m in (20, 100):
+        fit = lambda v, X=X0, y=y: RBFRegressor(m, random_state=0).fit(X, y, sample_weight=v).predict(X0)
+        for c in (1.1, 2.0, 100.0, 1e-6):
+            np.testing.assert_allclose(fit(c * w), fit(w), rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(fit(np.full(60, c)), fit(None), rtol=1e-6, atol=1e-9)
+        twice = fit(None, np.r_[X0, X0], np.r_[y, y])
+        np.testing.assert_allclose(twice, fit(None), rtol=1e-6, atol=1e-9)
+        penalty = lambda c: RBFRegressor(m, alpha=0.3 * c, random_state=0).fit(X0, y, sample_weight=c * w)
+        np.testing.assert_allclose(penalty(50.0).predict(X0), penalty(1.0).predict(X0), rtol=1e-6, atol=1e-9)
+
+
+# ------------------------------------------------------------------ the width
+
+
+def bump(n, sigma, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-4, 4, (n + 200, 2))
+    y = np.exp(-((X - 0.3) ** 2).sum(1) / (2 * sigma**2))
+    return X[:n], y[:n], X[n:], y[n:]
+
+
+@pytest.mark.parametrize("kw", [dict(), dict(kernel="matern52"), dict(centers="kmeans"), dict(centers="rpcholesky"),
+                                dict(alpha="gcv"), dict(alpha=1e-8), dict(solver="pinv"), dict(centers=X0[:40, :2])])
+def test_the_width_is_that_of_least_error_among_multiples_of_the_median(kw):
+    """A function narrower than the median distance; and the choice against errors from fits one by one."""
+    X, y, Xt, yt = bump(300, 0.7)
+    network = lambda **more: RBFRegressor(60, random_state=0, **kw, **more)
+    model, median = network().fit(X, y), network(bandwidth="median").fit(X, y)
+    ratio = model.kernel_.bandwidth / median.kernel_.bandwidth
+    assert any(ratio == pytest.approx(r) for r in (1.0, 0.5, 0.25, 0.125))
+    error = lambda model: ((model.predict(Xt) - yt) ** 2).mean()
+    assert error(model) <= (1 if "kernel" in kw else 0.5) * error(median)
+    if kw == {}:
+        errors = [network(bandwidth=r * median.kernel_.bandwidth).fit(X, y)._model.cv_errors_.min()
+                  for r in (2.0, 1.0, 0.5, 0.25, 0.125)]
+        assert ratio == pytest.approx((2.0, 1.0, 0.5, 0.25, 0.125)[np.argmin(errors)])
+        many = bump(5000, 0.7)  # chosen on 2000 of them
+        assert RBFRegressor(60, random_state=0).fit(*many[:2]).kernel_.bandwidth / median.kernel_.bandwidth == pytest.approx(
+            ratio, rel=0.05)
+        two = network().fit(X, np.c_[y, -y])
+        assert two.kernel_.bandwidth == model.kernel_.bandwidth
+    own = RBFRegressor(60, kernel=Gaussian(3.0), random_state=0).fit(X, y)
+    assert own.kernel_.bandwidth == 3.0
+
+
+@pytest.mark.parametrize("noise, limit", [(True, 1.05), (False, 1.10)])
+@pytest.mark.parametrize("n, d", [(50, 10), (100, 50), (300, 20), (300, 100)])
+def test_defaults_notice_noise(n, d, noise, limit):
+    """Pure noise, or a linear function as large as the noise: test error against a constant and linear ridge."""
+    ratios = []
+    for seed in range(12):
+        rng = np.random.default_rng([seed, n, d])
+        X, c = rng.normal(size=(n + 2000, d)), rng.normal(size=d)
+        y = (0 if noise else X @ c / np.linalg.norm(c)) + rng.normal(size=len(X))
+        error = lambda model: ((model.fit(X[:n], y[:n]).predict(X[n:]) - y[n:]) ** 2).mean()
+        ratios.append(error(RBFRegressor(random_state=seed)) / min(error(DummyRegressor()), error(RidgeCV(10.0 ** np.arange(-3, 6)))))
+    assert np.mean(ratios) < limit
+
+
 def test_learns():
     X, y = make_friedman1(1000, noise=0.5, random_state=0)
     for kw, least in ((dict(), 0.9), (dict(kernel="matern52"), 0.9), (dict(centers="kmeans"), 0.9)):
@@ -469,6 +554,7 @@ def test_scale_of_the_inputs_does_not_matter(scale):
         (lambda: NystroemFeatures(centers=3).fit(X0), ValueError, "centers: Expected 2D array"),
         (lambda: NystroemFeatures("rbf").fit(X0), ValueError, "kernel='rbf' is unknown"),
         (lambda: NystroemFeatures(bandwidth="mean").fit(X0), ValueError, "bandwidth='mean' is unknown.*'median'"),
+        (lambda: RBFRegressor(bandwidth="mean").fit(X0, Y0), ValueError, "bandwidth must be .*'loo', 'median' or 'learned', got 'mean'"),
         (lambda: NystroemFeatures(bandwidth=-1.0).fit(X0), ValueError, "bandwidth must be positive.*-1"),
         (lambda: NystroemFeatures(bandwidth=[1.0, 2.0]).fit(X0), ValueError, "bandwidth has 2 entries.*3 columns"),
         (lambda: NystroemFeatures(Gaussian(), 2.0).fit(X0), ValueError, "bandwidth=2.0 is given beside"),
