@@ -8,8 +8,10 @@ __all__ = ['parser', 'listing', 'reproduce_command', 'main']
 # %% ../nbs/12_cli.ipynb #c8996a47
 import argparse
 import difflib
+import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from . import __version__
@@ -95,7 +97,8 @@ def reproduce_command(args: argparse.Namespace, fail: Callable[[str], NoReturn])
             hint = f"did you mean {near[0]!r}?" if near else "the topics are " + ", ".join(known)
             fail(f"there is no topic {topic!r}; {hint}")
     if args.list:
-        print(listing(args.topics))
+        with _reader_may_leave():
+            print(listing(args.topics))
         return 0
     try:
         found = reproduce(args.topics, tier=args.tier, device=args.device, out=args.out, any_code=args.any_code)
@@ -105,12 +108,21 @@ def reproduce_command(args: argparse.Namespace, fail: Callable[[str], NoReturn])
     except (RuntimeError, OSError) as error:
         print(f"rfteach reproduce: {error}", file=sys.stderr)
         return 2
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a console may lack a letter such as σ
-    print(text_report(found))
-    for path in pages:
-        print(f"written: {path}")
+    with _reader_may_leave():
+        print(text_report(found))
+        for path in pages:
+            print(f"written: {path}")
     return int("worse" in counts(found))
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Where the reader of the output has left, as ``head`` does, the rest goes nowhere and the status stays."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -126,13 +138,18 @@ def main(argv: list[str] | None = None) -> int:
     int
         The exit status.
     """
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a console may lack a letter such as σ
     line = parser()
-    args = line.parse_args(argv)
-    if args.command is None:
-        line.print_help()
-        return 0
     try:
+        args = line.parse_args(argv)
+        if args.command is None:
+            line.print_help()
+            return 0
         return reproduce_command(args, args.fail)
     except KeyboardInterrupt:
         print("\ninterrupted; the same command goes on from here", file=sys.stderr)
         return 130
+    finally:
+        with _reader_may_leave():
+            pass

@@ -14,6 +14,7 @@ import gzip
 import hashlib
 import math
 import os
+import stat
 import time
 import uuid
 import warnings
@@ -331,12 +332,20 @@ def cache_dir() -> Path:
 
 
 def _sha256(path, unpack=False):
-    """Checksum of a file, or in words what kept it from being read."""
+    """Checksum of a file, or in words what is damaged; an OSError where it cannot be read at all."""
     try:
         with (gzip.open if unpack and path.suffix == ".gz" else open)(path, "rb") as f:
             return hashlib.file_digest(f, "sha256").hexdigest()
-    except (OSError, EOFError, zlib.error) as error:
-        return f"none, it cannot be read ({error})"
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        return f"none, it is damaged ({error})"
+
+
+def _keep(path, file):
+    """Give an altered file, perhaps somebody's own, another name, before a good one takes this one."""
+    with contextlib.suppress(FileNotFoundError, FileExistsError):  # another process may be faster
+        found = _sha256(path)
+        if found != file.sha256:
+            os.link(path, f"{path}.{found[:8]}.altered")
 
 
 def _download(file, target, report):
@@ -352,6 +361,7 @@ def _download(file, target, report):
             _pooch().HTTPDownloader(progressbar=True, timeout=30)(url, str(part), None)
             found = _sha256(part)
             if found == file.sha256:
+                _keep(target, file)
                 os.replace(part, target)
                 return target
             report.append(f"download      {url}: sha256 is {found}")
@@ -379,17 +389,23 @@ def _failure(kind, headline, file, report):
 
 
 def _look(file, folder, label, report):
-    """The verified path below `folder`, or None, and the copies there that are not what they should be."""
-    wrong = []
+    """The verified path below `folder`, or None, and whether there is a copy that is not what it should be."""
+    wrong = False
     for path in [Path(folder) / (file.path + end) for end in ("", ".gz")[: 1 + file.packed]]:
-        if not path.exists():
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
+                raise OSError("a folder, pipe or device in place of the file")
+            found = _sha256(path, file.packed)
+        except (FileNotFoundError, NotADirectoryError):
             report.append(f"{label:13s} {path}: not there")
             continue
-        found = _sha256(path, file.packed)
+        except OSError as error:  # says nothing about the content
+            report.append(f"{label:13s} {path}: {error}")
+            raise _failure(OSError, f"{path} is there, but cannot be read", file, report) from error
         if found == file.sha256:
             return path, wrong
         report.append(f"{label:13s} {path}: sha256 is {found}")
-        wrong.append(path)
+        wrong = True
     return None, wrong
 
 # %% ../nbs/00_datasets.ipynb #66a4225f
@@ -415,8 +431,15 @@ def fetch(name: str, *, download: bool = True) -> Path:
         If the file is nowhere and could not be downloaded.
     NotADirectoryError
         If ``RFTEACH_DATA`` is set and names no directory.
+    OSError
+        If a file is there and cannot be read, which says nothing about its content.
     ValueError
         If `name` is unknown, or a file is there with another checksum.
+
+    Notes
+    -----
+    No file is deleted. A verified download takes the place of an altered file in the cache, which is
+    kept under a name that ends in ``.altered``.
     """
     _choose("name", name, FILES)
     file, root, report = FILES[name], os.environ.get("RFTEACH_DATA"), []
@@ -431,19 +454,14 @@ def fetch(name: str, *, download: bool = True) -> Path:
             raise _failure(ValueError, "the copy under RFTEACH_DATA is altered or incomplete", file, report)
         if path is not None:
             return path
-    target = cache_dir() / file.path
-    path, wrong = _look(file, cache_dir(), "cache", report)
+    path, _ = _look(file, cache_dir(), "cache", report)
     if path is None and download and file.urls:
         try:
-            path = _download(file, target, report)
+            path = _download(file, cache_dir() / file.path, report)
         except OSError as error:
             report.append(f"download      the cache cannot be written: {error}")
     elif path is None:
         report.append("download      " + ("not allowed" if file.urls else "no public address with this checksum is known"))
-    for copy in wrong:
-        if _sha256(copy, file.packed) != file.sha256:
-            copy.unlink(missing_ok=True)
-            report.append(f"removed       {copy}")
     if path is not None:
         return path
     if any(": sha256 is " in line for line in report):
@@ -502,7 +520,7 @@ def load_mnist(split: str = "train", *, dtype: str = "float32", return_X_y: bool
 
     Raises
     ------
-    FileNotFoundError, NotADirectoryError, ValueError
+    FileNotFoundError, NotADirectoryError, OSError, ValueError
         As `fetch`, and ValueError for an unknown `split` or `dtype`.
 
     References
@@ -541,7 +559,7 @@ def load_propulsion(split: str = "train", *, return_X_y: bool = False,
 
     Raises
     ------
-    FileNotFoundError, NotADirectoryError, ValueError
+    FileNotFoundError, NotADirectoryError, OSError, ValueError
         As `fetch`, and ValueError for an unknown `split`.
 
     References
@@ -581,7 +599,7 @@ def load_regression(name: str, *, return_X_y: bool = False,
 
     Raises
     ------
-    FileNotFoundError, NotADirectoryError, ValueError
+    FileNotFoundError, NotADirectoryError, OSError, ValueError
         As `fetch`, and ValueError for an unknown `name`, with suggestions.
 
     Notes

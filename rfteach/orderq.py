@@ -47,6 +47,7 @@ from rfteach.ridge import (
     _check_weights,
     _power_of_two,
 )
+from .selection import Choice, choose, left_out_parts, report
 
 # %% ../nbs/06_orderq.ipynb #d048c357
 def sparse_frequencies(
@@ -795,8 +796,44 @@ def _weighted_quantiles(X, w, n_levels=64):
     return X.gather(0, rows.T.clamp(max=len(X) - 1))
 
 
+def _wide_waves(X, slopes, activation):
+    """Waves so wide that on the rows of X (n, d) they are planes with the slopes (k, d).
+
+    W (N, d), b (N,), C (k, N) and e (k,) with C φ(W x + b) = slopes · x + e, up to 2e-7 of the range.
+    """
+    low, high = X.amin(0).double(), X.amax(0).double()
+    moves = (slopes != 0).any(0) & (high > low)
+    middle, half = (low / 2 + high / 2)[moves], (high / 2 - low / 2)[moves]
+    flat = activation in ("sin", "cos", "tanh")
+    width, phase = (1e-3, -math.pi / 2 if activation == "cos" else 0.0) if flat else (1.0, 100.0)
+    w, slopes = width / half, slopes[:, moves]
+    W = X.new_zeros(len(w), X.shape[1], dtype=torch.float64)
+    W[torch.arange(len(w)), moves.nonzero()[:, 0]] = w
+    C = slopes / w
+    e = (0.0 if flat else phase) * C.sum(1) - slopes @ middle
+    return W.cpu(), (phase - middle * w).cpu(), C, e
+
+
 class _Expansion(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """The prediction of a regressor with frequencies, phases, coefficients, and an activation."""
+
+    def _settle(self, choice, X, unit, C, offset, W, b):
+        """Put a constant or a plane in the place of an expansion that left-out rows do not speak for.
+
+        C (k, N) and offset (k,) are in units of ``unit``; choice is a `Choice` or None. Returns C, offset,
+        W and b, and for each wave its place in W as it was, or from N on.
+        """
+        report(self, choice, len(C), unit)
+        place = torch.arange(len(W))
+        if choice is not None:
+            own = torch.tensor([name == "expansion" for name in choice.names], device=C.device)
+            C = torch.where(own[:, None], C, 0.0)
+            offset = torch.where(own, offset, choice.intercepts)
+            V, v, D, e = _wide_waves(X, choice.slopes, self.activation_)
+            W, b, C = torch.cat([W, V]), torch.cat([b, v]), torch.cat([C, D], 1)
+            offset, place = offset - e, torch.arange(len(W))
+        used = (C != 0).any(0).cpu()
+        return C[:, used.to(C.device)], offset, W[used], b[used], place[used]
 
     def predict(self, X) -> Array:
         """The value of the fitted function at each row of X.
@@ -835,9 +872,11 @@ class _SparseExpansion(_Expansion):
     """What regressors on sparse random features share: all but the parameters and ``_solve``.
 
     A subclass sets ``n_components``, ``order``, ``kernel``, ``bandwidth``, ``activation``,
-    ``complete``, ``fit_intercept``, ``random_state``, ``device``, and defines ``_solve(A, y)``: the
-    coefficients (N,) of the normalised columns A (n, N) for centred y (n,), or a pair of these and
-    a dict of fitted attributes. The rows stand in an order that looks random and depends on their
+    ``complete``, ``fit_intercept``, ``random_state``, ``device``, and defines ``_solve(A, y, w)``: the
+    coefficients (N,) of the normalised columns A (n, N) for centred y (n,), both times the roots of the
+    weights w (n,), and a dict of fitted attributes; and ``_left_out(X, Y, w)``: the squared residuals
+    (n, k) of rows that were left out, and the parts that they were left out in, or two times None to
+    keep what was found anyway. The rows stand in an order that looks random and depends on their
     values alone; y is divided by ``self._scale``. Features are computed in float64. A subclass may
     extend ``_check`` and the methods up to ``fit``, and use them.
     """
@@ -949,22 +988,22 @@ class _SparseExpansion(_Expansion):
             *(self.kernel_, self.bandwidth_, X.shape[1], self.order_, rng)
         )
         A, mean, norm = self._design(X, W, b, w)
-        Y, _, offset = _centre(Y, w, Y.shape[1], self.fit_intercept)
-        found = [self._solve(A, y) for y in Y.T]
-        found = [f if isinstance(f, tuple) else (f, {}) for f in found]
+        centred, _, offset = _centre(Y, w, Y.shape[1], self.fit_intercept)
+        found = [self._solve(A, y, w) for y in centred.T]
         for name in found[0][1]:
             values = [notes[name] for _, notes in found]
             value = values[0] if self._one_column else np.array(values)
             setattr(self, name, max(values) if name == "n_iter_" else value)
-        C = torch.stack([c.to(Y) for c, _ in found])
-        used = torch.nonzero((C != 0).any(0))[:, 0]
-        C = C[:, used] / norm[used]
-        offset = offset - C @ mean[used]
-        self.support_ = used.cpu().numpy()
-        self.frequencies_, self.phases_ = (
-            W[self.support_].numpy(),
-            b[self.support_].numpy(),
-        )
+        C = torch.stack([c.to(Y) for c, _ in found]) / norm
+        offset = offset - C @ mean
+        choice, (squares, parts) = None, self._left_out(X, Y, w)
+        if squares is not None:
+            planes = isinstance(self.activation, str)
+            rule = {"fit_intercept": self.fit_intercept, "planes": planes}
+            choice = choose(squares, X, Y, w, parts, **rule)
+        C, offset, W, b, place = self._settle(choice, X, scale, C, offset, W, b)
+        self.support_ = place.numpy()
+        self.frequencies_, self.phases_ = W.numpy(), b.numpy()
         C, offset = (C * scale).cpu().numpy(), (offset * scale).cpu().numpy()
         self.coef_ = C[0] if self._one_column else C
         self.intercept_ = float(offset[0]) if self._one_column else offset
@@ -1034,17 +1073,16 @@ def _path(AT, y, sigmas, max_iter):
         yield c
 
 
-def _cross_validate(A, y, fold, max_iter, patience=2):
-    """Sum of squared errors on left-out rows for each tolerance; inf for those not tried.
+def _cross_validate(A, y, parts, max_iter, patience=2):
+    """Squared errors (n, 31) on left-out rows for each tolerance; inf for those not tried.
 
     One path for each part, all down to one tolerance before any goes on, until the error has
     not fallen for ``patience`` of them.
     """
-    errors, paths = np.full(len(_TOLERANCES), np.inf), []
-    parts = [fold == k for k in range(fold.max() + 1)]
-    for out in parts:
-        AT, sigmas = A.T[:, ~out].copy(order="C"), _TOLERANCES * np.linalg.norm(y[~out])
-        paths.append(_path(AT, y[~out], sigmas, max_iter))
+    errors, squares, paths = np.full(len(_TOLERANCES), np.inf), [], []
+    for kept, _ in parts:
+        sigmas = _TOLERANCES * np.linalg.norm(y[kept])
+        paths.append(_path(A[kept].T.copy(order="C"), y[kept], sigmas, max_iter))
     for g in range(len(errors)):
         found = [next(path, ()) for path in paths]
         if any(c is None for c in found) and errors.argmin() == g - 1:
@@ -1055,12 +1093,13 @@ def _cross_validate(A, y, fold, max_iter, patience=2):
             )
         if any(c is None or len(c) == 0 for c in found):
             break
-        errors[g] = sum(
-            np.square(y[out] - A[out] @ c).sum() for out, c in zip(parts, found)
-        )
+        squares.append(np.empty(len(y)))
+        for (_, out), c in zip(parts, found):
+            squares[g][out] = np.square(y[out] - A[out] @ c)
+        errors[g] = squares[g].sum()
         if g - errors[: g + 1].argmin() >= patience:
             break
-    return errors
+    return errors, squares
 
 # %% ../nbs/06_orderq.ipynb #16ddff2c
 class SRFERegressor(_SparseExpansion):
@@ -1097,7 +1136,8 @@ class SRFERegressor(_SparseExpansion):
         (0, 1]. "auto": the one out of 31 between 1 and 1e-3 with the least error in
         cross-validation.
     n_folds : int, default 5
-        Number of parts for "auto". Equal rows are joined, and nothing is random.
+        Number of parts for "auto". Equal rows are joined, and nothing is random. Where a constant or a
+        plane has the smaller error on the same left-out rows, it takes the place of the expansion.
     max_iter : int, default 3000
         Largest number of steps of a path.
 
@@ -1110,7 +1150,15 @@ class SRFERegressor(_SparseExpansion):
         Frequencies of the features in use, in radians per unit of X, float64.
     phases_ : numpy.ndarray of shape (s,)
     support_ : numpy.ndarray of shape (s,)
-        Which ones of the N features are in use, by any of the outputs.
+        Which ones of the N features are in use, by any of the outputs; from N on: waves so wide that
+        they make up a plane.
+    chosen_ : str or list of str
+        "expansion", "plane" or "constant", for each output: see `rfteach.selection.choose`.
+    error_ : float or numpy.ndarray of shape (k,)
+        Mean squared error of what was chosen, on rows that were left out; NaN for a tolerance that is
+        a number.
+    errors_ : dict
+        The same for each of the three, by name; empty for a tolerance that is a number.
     order_ : int
         The order in use.
     activation_ : str or callable
@@ -1186,6 +1234,7 @@ class SRFERegressor(_SparseExpansion):
 
     def _check(self):
         super()._check()
+        self._squares = []  # on rows that were left out, for each output
         check_scalar(self.n_folds, "n_folds", numbers.Integral, min_val=2)
         check_scalar(self.max_iter, "max_iter", numbers.Integral, min_val=1)
         if isinstance(self.tolerance, str):
@@ -1197,8 +1246,8 @@ class SRFERegressor(_SparseExpansion):
                 f"tolerance must be a number in (0, 1] or 'auto', got {self.tolerance!r}"
             )
 
-    def _solve(self, A, y):
-        A, y = A.cpu().numpy(), y.cpu().numpy()
+    def _solve(self, A, y, w):
+        A, y, w = A.cpu().numpy(), y.cpu().numpy(), w.cpu().numpy()
         size, errors = np.linalg.norm(y), np.full(len(_TOLERANCES), np.inf)
         if self.tolerance != "auto":
             tolerance = float(self.tolerance)
@@ -1206,9 +1255,12 @@ class SRFERegressor(_SparseExpansion):
             if trouble:
                 warnings.warn(trouble, ConvergenceWarning)
         else:
-            fold = np.arange(len(y)) % self.n_folds
-            if size > 0 and fold.max() > 0:
-                errors = _cross_validate(A, y, fold, self.max_iter) / len(y)
+            squares = [np.zeros(len(y))]
+            if size > 0 and len(y) > 1:
+                parts = list(left_out_parts(len(y), self.n_folds))
+                errors, squares = _cross_validate(A, y, parts, self.max_iter)
+                errors /= len(y)
+            self._squares.append(torch.from_numpy(squares[errors.argmin()] / w))
             for tolerance in _TOLERANCES[: errors.argmin() + 1][::-1]:
                 try:
                     found, trouble = self._pursue(A, y, tolerance)
@@ -1223,6 +1275,13 @@ class SRFERegressor(_SparseExpansion):
             "converged_": found.converged,
             "n_iter_": max(1, found.n_iter),
         }
+
+    def _left_out(self, X, Y, w):
+        squares = self.__dict__.pop("_squares")
+        if not squares or len(Y) < 2:
+            return None, None
+        squares = torch.stack(squares, 1).to(Y)
+        return squares, list(left_out_parts(len(Y), self.n_folds))
 
     def _pursue(self, A, y, tolerance):
         try:

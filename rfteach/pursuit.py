@@ -27,6 +27,7 @@ from rfteach.ridge import (
     _power_of_two,
     _solve_auto,
 )
+from .selection import check_folds, left_out_parts, left_out_squares, refits
 
 # %% ../nbs/07_pursuit.ipynb #7bea57f7
 @dataclass(frozen=True)
@@ -682,6 +683,10 @@ class HARFERegressor(_SparseExpansion):
         In the first draw, give each of the C(d, order) supports equally many features.
     fit_intercept : bool, default True
         Add a constant, which is not penalised.
+    n_folds : "auto", int or None, default "auto"
+        Parts of the rows that are left out, one at a time, of all that ``fit`` does, as in
+        `rfteach.selection.left_out_parts`. Where a constant or a plane has the smaller error on them, it
+        takes the place of the expansion. None: the expansion whatever its error, in a fraction of the time.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default None
         For the features, and for the rows that a search looks at.
     device : str, torch.device or None, default None
@@ -696,7 +701,13 @@ class HARFERegressor(_SparseExpansion):
         Coefficients of the features as they are, not of the scaled ones.
     intercept_ : float or numpy.ndarray of shape (n_targets,)
     support_ : numpy.ndarray of shape (k,)
-        Which of the N features are in use.
+        Which of the N features are in use; from N on: waves so wide that they make up a plane.
+    chosen_ : str or list of str
+        "expansion", "plane" or "constant", for each output: see `rfteach.selection.choose`.
+    error_ : float or numpy.ndarray of shape (n_targets,)
+        Mean squared error of what was chosen, on rows that were left out; NaN for ``n_folds=None``.
+    errors_ : dict
+        The same for each of the three, by name; empty for ``n_folds=None``.
     supports_ : list of tuple of int
         The sets of inputs that the features were finally drawn on.
     order_ : int
@@ -704,9 +715,9 @@ class HARFERegressor(_SparseExpansion):
         With the bandwidth in use.
     bandwidth_ : numpy.ndarray of shape (d,)
     sparsity_, alpha_, loo_error_ : list
-        For each output: number of coefficients that are not zero, penalty, and mean squared
-        leave-one-out error of the final ridge regression, which does not count that the features were
-        chosen on the same rows.
+        For each output: number of coefficients of the expansion that are not zero, penalty, and mean
+        squared leave-one-out error of the final ridge regression. The last does not count that the features
+        were chosen on the same rows; ``error_`` does.
     active_inputs_ : numpy.ndarray of int
         Inputs with a total Sobol' index above 1 %.
     n_features_in_, feature_names_in_
@@ -749,6 +760,7 @@ class HARFERegressor(_SparseExpansion):
         activation="sin",
         complete=False,
         fit_intercept=True,
+        n_folds="auto",
         random_state=None,
         device=None,
     ):
@@ -763,11 +775,13 @@ class HARFERegressor(_SparseExpansion):
         self.activation = activation
         self.complete = complete
         self.fit_intercept = fit_intercept
+        self.n_folds = n_folds
         self.random_state = random_state
         self.device = device
 
     def _check(self):
         super()._check()
+        check_folds(self.n_folds)
         if not _is_auto(self.sparsity):
             if isinstance(self.sparsity, bool):
                 raise TypeError("sparsity must be an int or 'auto', got a bool")
@@ -891,8 +905,13 @@ class HARFERegressor(_SparseExpansion):
         self.supports_ = [tuple(row) for row in sets.tolist()]
         return W, b
 
-    def _solve(self, A, y):
-        w = self._data[2]
+    def _left_out(self, X, Y, w):
+        if self.n_folds is None or len(Y) < 2:
+            return None, None
+        parts = list(left_out_parts(len(Y), self.n_folds))
+        return left_out_squares(refits(self), X, Y, w, parts), parts
+
+    def _solve(self, A, y, w):
         lams = None if _is_auto(self.alpha) else [self.alpha]
         y, N = y[:, None], A.shape[1]
         auto = _is_auto(self.sparsity)
@@ -910,7 +929,7 @@ class HARFERegressor(_SparseExpansion):
         self.sparsity_.append(int((out != 0).sum()))
         self.alpha_.append(fit.lam)
         self.loo_error_.append(fit.error * self._scale * self._scale)
-        return out
+        return out, {}
 
     def _pursue(self, A, y, w, lams, smallest):
         m, N = A.shape

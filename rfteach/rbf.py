@@ -25,10 +25,10 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from rfteach.arrays import (
+    _check_not_masked,
     Array,
     all_or_nothing,
     as_tensor,
-    check_not_masked,
     distinct_rows,
     empty,
     needs_grad,
@@ -259,7 +259,7 @@ class NystroemFeatures(
         check_scalar(self.n_components, "n_components", numbers.Integral, min_val=1)
         X, _ = validate_input(self, X, reset=True, device=self.device)
         if sample_weight is not None:
-            check_not_masked(sample_weight, "sample_weight")
+            _check_not_masked(sample_weight, "sample_weight")
             if isinstance(sample_weight, torch.Tensor):
                 sample_weight = sample_weight.detach().cpu().numpy()
             sample_weight = _check_sample_weight(

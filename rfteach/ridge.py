@@ -37,12 +37,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from rfteach.arrays import (
+    _check_not_masked,
     Array,
     ArrayLike,
     Like,
     all_or_nothing,
     as_tensor,
-    check_not_masked,
     distinct_rows,
     needs_grad,
     resolve_device,
@@ -1649,7 +1649,7 @@ class _FeatureRidge(BaseEstimator):
                 self._stream = self._new_stream()
             if hasattr(self, "classes_"):
                 talk.compare({"classes_": self.classes_.tolist()})
-            probe = torch.from_numpy(np.linspace(-1, 1, self.n_features_in_))
+            probe = torch.linspace(-1, 1, self.n_features_in_, dtype=torch.float64, device="cpu")
             maps = self._transform(probe[None], as_tensor(probe[None])[1])
             talk.compare({"number of features": maps.shape[1]})
             maps = talk.gather(maps.double())
@@ -2020,7 +2020,7 @@ def _check_labels(estimator, y, n):
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None"
         )
-    check_not_masked(y, "y")
+    _check_not_masked(y, "y")
     y = y.cpu().numpy() if isinstance(y, torch.Tensor) else y
     y = column_or_1d(y, warn=True)
     if y.dtype.kind == "f":

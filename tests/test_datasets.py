@@ -1,7 +1,10 @@
 """Functions with known answers against slow references; real files against everything that can happen to them."""
+import errno
 import gzip
 import hashlib
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -317,21 +320,57 @@ def test_altered_file_in_data_directory_is_refused_and_kept(places, register, co
     assert path.read_bytes() == content
 
 
-def test_altered_file_in_cache_is_removed(places, register):
+@pytest.mark.parametrize("download", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_altered_file_in_cache_is_refused_and_kept(places, register, download, packed):
+    """Somebody may have put it there by hand."""
     _, cache = places
-    name = register()
-    put(cache / name, CONTENT[:100])
-    with pytest.raises(ValueError, match="removed"):
-        fetch(name)
-    assert files_below(cache) == []
-    with pytest.raises(FileNotFoundError):
-        fetch(name)
+    name = register(urls=("http://127.0.0.1:9/a.txt",), packed=packed)
+    path = put(cache / (name + ".gz" * packed), CONTENT[:100])
+    with pytest.raises(ValueError, match="altered or incomplete"):
+        fetch(name, download=download)
+    assert path.read_bytes() == CONTENT[:100]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("download", [False, True])
+def test_what_cannot_be_read_is_not_altered(places, register, server, monkeypatch, place, number, download):
+    """It may be read again in a moment: no other copy is taken, and this one is left alone."""
+    name = register(urls=(server.url + "/good",))
+    path = put(places[place] / name)
+
+    def fails(path, *args):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(datasets, "open", fails, raising=False)
+    with pytest.raises(OSError, match="is there, but cannot be read") as caught:
+        fetch(name, download=download)
+    assert not isinstance(caught.value, FileNotFoundError)
+    assert str(path) in str(caught.value) and os.strerror(number) in str(caught.value)
+    assert path.read_bytes() == CONTENT and server.asked == []
+    monkeypatch.undo()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("place", [0, 1])
+def test_pipe_in_place_of_the_file(places, register, place):
+    """Opening it would wait for somebody to write; so this is tried where it can be stopped."""
+    name = "regression/yacht.txt"
+    path = places[place] / name
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    code = f"from rfteach.datasets import fetch; fetch({name!r}, download=False)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert f"OSError: {name}: {path} is there, but cannot be read" in done.stderr and "pipe" in done.stderr
 
 
 def test_altered_file_in_cache_is_downloaded_again(places, register, server, capsys):
     name = register(urls=(server.url + "/good",))
     put(places[1] / name, CONTENT[:100])
     assert fetch(name).read_bytes() == CONTENT
+    altered, = places[1].glob("**/*.altered")
+    assert altered.name.startswith("a.txt.") and altered.read_bytes() == CONTENT[:100]
 
 
 @pytest.mark.parametrize("value", ["nowhere", "a file"])
@@ -346,11 +385,14 @@ def test_data_directory_that_is_none(places, register, monkeypatch, tmp_path, va
         assert part in str(caught.value)
 
 
-def test_directory_in_place_of_the_file(places, register):
-    name = register()
-    (places[0] / name).mkdir(parents=True)
-    with pytest.raises(ValueError, match="cannot be read"):
+@pytest.mark.parametrize("place", [0, 1])
+def test_directory_in_place_of_the_file(places, register, server, place):
+    name = register(urls=(server.url + "/good",))
+    path = places[place] / name
+    path.mkdir(parents=True)
+    with pytest.raises(OSError, match="cannot be read[^$]*a folder") as caught:
         fetch(name)
+    assert str(path) in str(caught.value) and name in str(caught.value) and path.is_dir()
 
 
 def test_packed_and_plain_text_have_one_checksum(places, register):
@@ -463,7 +505,8 @@ def test_many_at_once(places, register, server, capsys):
     with ThreadPoolExecutor(8) as pool:
         paths = list(pool.map(lambda _: fetch(name), range(24)))
     assert set(paths) == {places[1] / name} and paths[0].read_bytes() == CONTENT
-    assert files_below(places[1]) == [name]
+    altered = f"{name}.{hashlib.sha256(CONTENT[:7]).hexdigest()[:8]}.altered"
+    assert files_below(places[1]) == [name, altered] and (places[1] / altered).read_bytes() == CONTENT[:7]
 
 
 def test_cache_is_in_the_users_cache_by_default(monkeypatch):

@@ -1,5 +1,6 @@
 """Pursuits: the reference, optimality, recovery, symmetries, degenerate data; the estimator's contract."""
 
+import math
 import doctest
 import importlib
 import itertools
@@ -620,12 +621,16 @@ def test_kernel_and_bandwidth_agree():
 
 
 def test_noise_and_a_constant():
-    """A constant needs no features; of noise no more are kept than the leave-one-out errors ask for."""
-    X = smooth_data(100)[0]
+    """A constant needs no features, and noise is answered by a constant; without folds features are kept."""
+    X, noise = smooth_data(100)[0], np.random.default_rng(0).standard_normal(100)
     model = HARFERegressor(200, random_state=0).fit(X, np.full(100, 3.0))
     assert model.sparsity_ == [0] and model.coef_.shape == (0,) and model.intercept_ == 3.0
-    model.fit(X, np.random.default_rng(0).standard_normal(100))
-    assert model.sparsity_ == [len(model.support_)] and model.sparsity_[0] < 200
+    model.fit(X, noise)
+    assert model.chosen_ == "constant" and model.coef_.shape == (0,)
+    assert model.intercept_ == pytest.approx(noise.mean()) and 0.8 < model.error_ / noise.var() < 1.3
+    model.set_params(n_folds=None).fit(X, noise)
+    assert model.chosen_ == "expansion" and 0 < len(model.support_) == model.sparsity_[0] < 200
+    assert math.isnan(model.error_) and model.errors_ == {}
 
 
 @pytest.mark.parametrize("change", [

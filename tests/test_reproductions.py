@@ -1,7 +1,9 @@
 """The table of published values, the verdicts, the runs that go on where they stopped, and the command."""
 
+import contextlib
 import json
 import math
+import os
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -447,6 +449,35 @@ def test_version_of_the_command(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--version"])
     assert stopped.value.code == 0 and capsys.readouterr().out == f"rfteach {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["reproduce", "--help"], ["--version"], ["reproduce", "--list"], []])
+def test_reader_of_the_output_leaves(words):
+    """As ``head`` does: no traceback, and no status that means something else."""
+    code = "import sys\nfrom rfteach.cli import main\nsys.stdin.read()\nsys.exit(main(sys.argv[1:]))"
+    running = subprocess.Popen([sys.executable, "-c", code, *words], text=True, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    running.stdout.close()  # before anything is written
+    running.stdin.close()
+    assert (running.stderr.read(), running.wait()) == ("", 0)
+    running.stderr.close()
+
+
+def test_verdict_is_given_to_nobody(small, tmp_path):
+    """The measurement is finished, written and told by the status where nobody reads what is printed."""
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as out, contextlib.redirect_stdout(out):
+        assert main(["reproduce", "t", "--out", str(tmp_path)]) == 1
+    assert (tmp_path / "report.html").exists()
+
+
+def test_output_in_ascii():
+    for words in (["reproduce", "--list"], ["reproduce", "--help"]):
+        done = subprocess.run([sys.executable, "-c", "import sys, rfteach.cli; sys.exit(rfteach.cli.main())", *words], capture_output=True,
+                              env={**os.environ, "PYTHONIOENCODING": "ascii"})
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.isascii()
 
 
 def test_installed_command():
