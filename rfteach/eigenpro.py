@@ -44,7 +44,7 @@ from rfteach.arrays import (
     random_generator,
     validate_input,
 )
-from .features import RandomFourierFeatures, _check_waves, _fill_waves
+from .features import RandomFourierFeatures
 from .kernels import as_kernel
 from .ridge import _check_labels, _check_targets, _LeastSquaresClassifier
 
@@ -727,23 +727,13 @@ class _EigenPro(BaseEstimator):
         """What writes the features of X[rows] into ``out``, or returns them; X is checked here, once."""
         map_ = self.feature_map_
         if type(map_) is RandomFourierFeatures:
-            W, b = map_.frequencies_, map_.phases_
-            b = None if b is None else torch.as_tensor(b, device="cpu")
-            W, b = _check_waves(X, torch.as_tensor(W, device="cpu"), b)
-            N = map_._n_features_out
+            return map_._rows(X)
 
-            def features(rows, out=None):
-                low, high, _ = rows.indices(len(X))
-                out = empty((high - low, N), X.dtype, X.device) if out is None else out
-                return _fill_waves(X[rows], W, b, out)
-
-        else:
-
-            def features(rows, out=None):
-                Z = map_.transform(_outside(X[rows].clone()))
-                Z = Z.toarray() if sp.issparse(Z) else Z
-                Z = as_tensor(Z, name="the output of feature_map", device=X.device)[0]
-                return Z.to(X.dtype) if out is None else out.copy_(Z)
+        def features(rows, out=None):
+            Z = map_.transform(_outside(X[rows].clone()))
+            Z = Z.toarray() if sp.issparse(Z) else Z
+            Z = as_tensor(Z, name="the output of feature_map", device=X.device)[0]
+            return Z.to(X.dtype) if out is None else out.copy_(Z)
 
         return features
 
