@@ -462,9 +462,11 @@ class _Rows:
         self.fill, self.symmetric, self.n = fill, symmetric, n
         self.n_columns, self.batch, n_rows = n_columns, batch, n + n_val
         self.dtype, self.device, self.width = like.dtype, like.device, n_columns
+        room, self.height = block_bytes(self.device) // like.element_size(), batch
+        if like.device.type != "cpu":  # a card waits for each piece, so that it should be large
+            self.height *= max(1, room // n_columns // batch)
         if symmetric:
-            strip = batch * like.element_size()
-            self.width = max(1, block_bytes(self.device) // strip)
+            self.width = max(1, room // self.height)
         # rows a power of two apart would share places in the processor's cache
         stride = n_columns // 64 * 64 + 96
         size, spare = stride * like.element_size(), limit
@@ -481,7 +483,7 @@ class _Rows:
         self.name = cache if self.held else None
         dtype = torch.float16 if cache == "half" else like.dtype
         self.kept = empty((self.held, stride), dtype, self.device)[:, :n_columns]
-        self.filled, self.spaces = 0, {}
+        self.filled, self.spaces, self.largest = 0, {}, like.new_zeros(())
 
     def __getitem__(self, rows):
         self._keep(min(rows.stop, self.held))
@@ -494,7 +496,7 @@ class _Rows:
     def _keep(self, stop):
         while self.filled < stop:
             end = min(self.held, self.n if self.filled < self.n else self.held)
-            rows = slice(self.filled, min(self.filled + self.batch, end))
+            rows = slice(self.filled, min(self.filled + self.height, end))
             self._compute(rows, self.kept[rows])
             self.filled = rows.stop
 
@@ -514,9 +516,13 @@ class _Rows:
                     continue
                 block = self._space("half", len(out), cols.stop - a)
                 self.fill(rows, cols, block)
-                if float(block.abs().max()) > torch.finfo(out.dtype).max:
-                    raise _Overflow
+                self.largest = torch.fmax(self.largest, block.abs().max())
                 out[:, cols] = block
+
+    def check(self):
+        """Raise `_Overflow` if a value was too large for what is kept; once an epoch, as a card waits for it."""
+        if self.name == "half" and float(self.largest) > torch.finfo(torch.float16).max:
+            raise _Overflow
 
     def _space(self, name, height, width):
         """Memory that is used again and again."""
@@ -967,6 +973,7 @@ class _EigenPro(BaseEstimator):
                     record["validation_loss"], record["validation_error"] = self._error(
                         rows, len(X), Y_val
                     )
+                rows.check()
             except _Overflow:
                 trouble = "numbers are too large for half precision"
             else:
@@ -1167,8 +1174,11 @@ class _EigenPro(BaseEstimator):
                 out[rows] = _product(features(rows), self._c).add_(self._b)
             return out, like
         tile, n = self.kernel_._tile(X, self._X), len(self._X)
-        height = min(512, len(X))
-        width = max(1, block_bytes(X.device) // (height * X.element_size()))
+        room, height = block_bytes(X.device) // X.element_size(), 512
+        if X.device.type != "cpu":
+            height = max(height, room // n)
+        height = min(height, len(X))
+        width = max(1, room // height)
         space = empty((height * min(width, n),), X.dtype, X.device)
         for a in range(0, len(X), height):
             rows = slice(a, min(a + height, len(X)))
