@@ -387,6 +387,7 @@ class _Spectrum:
 
     def mean_loo(self, parts, lams, tol):
         """Weighted mean of the squared residuals (L,) over ``parts`` of (U, y, w)."""
+        lams = torch.as_tensor(lams, device=self.s.device)
         squares = (self.leave_one_out(*part, lams, tol).square() for part in parts)
         return sum(square.mean(2).sum(0) for square in squares) / self.weight
 
