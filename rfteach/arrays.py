@@ -115,7 +115,9 @@ def resolve_device(device: Device | None) -> torch.device:
     """
     try:
         found = torch.device("cpu" if device is None else device)
-        torch.zeros(1, device=found).item()
+        torch.empty(1, device=found)
+        if found.type == "meta":
+            raise RuntimeError("its tensors hold no numbers")
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(

@@ -44,7 +44,7 @@ from rfteach.arrays import (
     random_generator,
     validate_input,
 )
-from .features import RandomFourierFeatures, _check_waves, _fill_waves
+from .features import RandomFourierFeatures
 from .kernels import as_kernel
 from .ridge import _check_labels, _check_targets, _LeastSquaresClassifier
 
@@ -462,9 +462,11 @@ class _Rows:
         self.fill, self.symmetric, self.n = fill, symmetric, n
         self.n_columns, self.batch, n_rows = n_columns, batch, n + n_val
         self.dtype, self.device, self.width = like.dtype, like.device, n_columns
+        room, self.height = block_bytes(self.device) // like.element_size(), batch
+        if like.device.type != "cpu":  # a card waits for each piece, so that it should be large
+            self.height *= max(1, room // n_columns // batch)
         if symmetric:
-            strip = batch * like.element_size()
-            self.width = max(1, block_bytes(self.device) // strip)
+            self.width = max(1, room // self.height)
         # rows a power of two apart would share places in the processor's cache
         stride = n_columns // 64 * 64 + 96
         size, spare = stride * like.element_size(), limit
@@ -481,7 +483,7 @@ class _Rows:
         self.name = cache if self.held else None
         dtype = torch.float16 if cache == "half" else like.dtype
         self.kept = empty((self.held, stride), dtype, self.device)[:, :n_columns]
-        self.filled, self.spaces = 0, {}
+        self.filled, self.spaces, self.largest = 0, {}, like.new_zeros(())
 
     def __getitem__(self, rows):
         self._keep(min(rows.stop, self.held))
@@ -494,7 +496,7 @@ class _Rows:
     def _keep(self, stop):
         while self.filled < stop:
             end = min(self.held, self.n if self.filled < self.n else self.held)
-            rows = slice(self.filled, min(self.filled + self.batch, end))
+            rows = slice(self.filled, min(self.filled + self.height, end))
             self._compute(rows, self.kept[rows])
             self.filled = rows.stop
 
@@ -514,9 +516,13 @@ class _Rows:
                     continue
                 block = self._space("half", len(out), cols.stop - a)
                 self.fill(rows, cols, block)
-                if float(block.abs().max()) > torch.finfo(out.dtype).max:
-                    raise _Overflow
+                self.largest = torch.fmax(self.largest, block.abs().max())
                 out[:, cols] = block
+
+    def check(self):
+        """Raise `_Overflow` if a value was too large for what is kept; once an epoch, as a card waits for it."""
+        if self.name == "half" and float(self.largest) > torch.finfo(torch.float16).max:
+            raise _Overflow
 
     def _space(self, name, height, width):
         """Memory that is used again and again."""
@@ -727,23 +733,13 @@ class _EigenPro(BaseEstimator):
         """What writes the features of X[rows] into ``out``, or returns them; X is checked here, once."""
         map_ = self.feature_map_
         if type(map_) is RandomFourierFeatures:
-            W, b = map_.frequencies_, map_.phases_
-            b = None if b is None else torch.as_tensor(b, device="cpu")
-            W, b = _check_waves(X, torch.as_tensor(W, device="cpu"), b)
-            N = map_._n_features_out
+            return map_._rows(X)
 
-            def features(rows, out=None):
-                low, high, _ = rows.indices(len(X))
-                out = empty((high - low, N), X.dtype, X.device) if out is None else out
-                return _fill_waves(X[rows], W, b, out)
-
-        else:
-
-            def features(rows, out=None):
-                Z = map_.transform(_outside(X[rows].clone()))
-                Z = Z.toarray() if sp.issparse(Z) else Z
-                Z = as_tensor(Z, name="the output of feature_map", device=X.device)[0]
-                return Z.to(X.dtype) if out is None else out.copy_(Z)
+        def features(rows, out=None):
+            Z = map_.transform(_outside(X[rows].clone()))
+            Z = Z.toarray() if sp.issparse(Z) else Z
+            Z = as_tensor(Z, name="the output of feature_map", device=X.device)[0]
+            return Z.to(X.dtype) if out is None else out.copy_(Z)
 
         return features
 
@@ -978,6 +974,7 @@ class _EigenPro(BaseEstimator):
                     record["validation_loss"], record["validation_error"] = self._error(
                         rows, len(X), Y_val
                     )
+                rows.check()
             except _Overflow:
                 trouble = "numbers are too large for half precision"
             else:
@@ -1178,8 +1175,11 @@ class _EigenPro(BaseEstimator):
                 out[rows] = _product(features(rows), self._c).add_(self._b)
             return out, like
         tile, n = self.kernel_._tile(X, self._X), len(self._X)
-        height = min(512, len(X))
-        width = max(1, block_bytes(X.device) // (height * X.element_size()))
+        room, height = block_bytes(X.device) // X.element_size(), 512
+        if X.device.type != "cpu":
+            height = max(height, room // n)
+        height = min(height, len(X))
+        width = max(1, room // height)
         space = empty((height * min(width, n),), X.dtype, X.device)
         for a in range(0, len(X), height):
             rows = slice(a, min(a + height, len(X)))

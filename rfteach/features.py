@@ -219,13 +219,17 @@ def _check_waves(X, W, b):
     b = None if b is None else b.to(dtype=dtype, device=device)
     if sparse and needs_grad(W, b):
         W, b = W.detach(), None if b is None else b.detach()
-    if not torch.isfinite(W).all():
+    facts = [torch.isfinite(W).all().to(W), W.detach().abs().sum(1).max()]
+    if not sparse:
+        facts += torch.aminmax(X.detach())
+    finite, longest, *ends = torch.stack(facts).tolist()  # a card is asked once
+    if not finite:
         raise ValueError(
             f"W has frequencies that overflow in {dtype}; pass float64, or a kernel with a lighter tail"
         )
-    low, high = (X.min(), X.max()) if sparse else map(float, torch.aminmax(X.detach()))
+    low, high = (X.min(), X.max()) if sparse else ends
     largest = max(-low, high)
-    if not largest * float(W.detach().abs().sum(1).max()) < torch.finfo(dtype).max / 4:
+    if not largest * longest < torch.finfo(dtype).max / 4:
         raise ValueError(
             f"X has entries up to {largest:.3g}, whose angles overflow in {dtype}; rescale X or pass float64"
         )
@@ -480,6 +484,20 @@ class RandomFourierFeatures(
         W, b = torch.as_tensor(self.frequencies_, device="cpu"), self.phases_
         b = None if b is None else torch.as_tensor(b, device="cpu")
         return like.restore(_features(X, W, b))
+
+    def _rows(self, X):
+        """What gives the features of X[rows], in ``out`` if there is one; the tensor X is checked here, once."""
+        W, b = torch.as_tensor(self.frequencies_, device="cpu"), self.phases_
+        b = None if b is None else torch.as_tensor(b, device="cpu")
+        W, b = _check_waves(X, W, b)
+
+        def features(rows, out=None):
+            low, high, _ = rows.indices(len(X))
+            shape = high - low, self._n_features_out
+            out = empty(shape, X.dtype, X.device) if out is None else out
+            return _fill_waves(X[rows], W, b, out)
+
+        return features
 
     @property
     def _n_features_out(self):

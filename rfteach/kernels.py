@@ -45,8 +45,8 @@ def _squared_distances(X, Y, bandwidth, factor):
     y2 = x2 if same else norms(Y)
     center = Y.mean(0)
     off_centre = (center / bandwidth).square().sum() > 0.9 * y2.mean()
-    lowest, highest = bandwidth.min(), bandwidth.max()
-    if off_centre or not finfo.tiny**0.5 < lowest <= highest < finfo.max**0.5:
+    safe = (finfo.tiny**0.5 < bandwidth.min()) & (bandwidth.max() < finfo.max**0.5)
+    if off_centre | ~safe:
         left = (X - center).div_(bandwidth)
         right = left if same else (Y - center).div_(bandwidth)
         scale = torch.ones_like(bandwidth)
@@ -177,9 +177,10 @@ def _pair(X, Y):
 def _check_range(T, bandwidth, name):
     """Refuse data whose sums, or whose squares in units of the bandwidth, would overflow."""
     limit = torch.finfo(T.dtype).max
-    low, high = torch.aminmax(T.detach())
-    largest = float(max(-low, high))
-    scaled = largest / float(bandwidth.min())
+    ends = *torch.aminmax(T.detach()), bandwidth.detach().min()
+    low, high, narrowest = torch.stack(ends).tolist()  # a card is asked once
+    largest = max(-low, high)
+    scaled = largest / narrowest
     allowed = limit**0.5 / (1e3 * T.shape[1])
     if (
         bandwidth.numel() > 1 and not scaled < allowed

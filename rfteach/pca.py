@@ -449,7 +449,7 @@ def leading_components(
         theta, Z = theta[-b:], Z[:, -b:]  # ascending: the last k are wanted
         U, CU = Q @ Z, CQ @ Z
         R = CU - U * theta  # for α = 0 minus half of the gradient (9.16)
-        largest = max(float(theta[-1]), torch.finfo(dtype).tiny)
+        largest = theta[-1].clip(torch.finfo(dtype).tiny)
         R = R / largest  # before it is squared: any scale will do
         share = (theta[-k:] / largest).clip(least)
         history.append(float(((R[:, -k:] ** 2).sum(0) ** 0.5 / share).max()))
@@ -479,10 +479,10 @@ def _symmetric(C):
         raise TypeError(f"C must be a floating-point tensor, got {C.dtype}")
     if C.ndim != 2 or C.shape[0] != C.shape[1] or not len(C):
         raise ValueError(f"C must be square, got shape {tuple(C.shape)}")
-    largest = float(C.abs().max())
+    largest, apart = torch.stack([C.abs().max(), (C - C.T).abs().max()]).tolist()
     if not math.isfinite(largest):
         raise ValueError("C must be finite, got NaN or infinity")
-    if float((C - C.T).abs().max()) > math.sqrt(torch.finfo(C.dtype).eps) * largest:
+    if apart > math.sqrt(torch.finfo(C.dtype).eps) * largest:
         raise ValueError("C must be symmetric, got C different from its transpose")
     return C
 
@@ -582,8 +582,9 @@ class _Oja:
 
     def __init__(self, d, k, rng, device):
         start = torch.from_numpy(rng.standard_normal((d, k))).to(device)
-        self.U, self.t, self.n, self.largest = torch.linalg.qr(start)[0], 0, 0, 0.0
+        self.U, self.t, self.n = torch.linalg.qr(start)[0], 0, 0
         self.S = torch.zeros(k, k, dtype=torch.float64, device=device)
+        self.largest = self.S.new_zeros(())
         self.unit = None
 
     def in_units(self, unit):
@@ -593,19 +594,20 @@ class _Oja:
         return self
 
     def step(self, B):
-        """One step (9.10) on the rows of B; the step falls like t^-0.75."""
+        """One step (9.10) on the rows of B, of which none is asked; the step falls like t^-0.75."""
         if self.t == 0:  # leave columns out that are constant so far
             self.U = torch.linalg.qr(self.U * (B != 0).any(0)[:, None])[0]
         m, Y = len(B), B @ self.U
         S = Y.T @ Y / m
         self.n += m
-        top, share = float(torch.linalg.matrix_norm(S, 2)), min(1.0, 2 * m / self.n)
-        self.largest += share * (top - self.largest)
+        top, share = torch.linalg.matrix_norm(S, 2), min(1.0, 2 * m / self.n)
+        self.largest = self.largest + share * (top - self.largest)
         self.S = self.S + share * (S - self.S)
-        if self.largest > 0:
-            eta = 1 / (self.largest * (1 + self.t / 10) ** 0.75)
-            Q, R = torch.linalg.qr(self.U + eta * (B.T @ Y) / m)
-            self.U = Q * torch.where(R.diagonal() < 0, -1.0, 1.0)
+        # where all is 0 so far, the step is long and the gradient 0
+        size = self.largest.clamp(min=torch.finfo(B.dtype).tiny)
+        eta = 1 / (size * (1 + self.t / 10) ** 0.75)
+        Q, R = torch.linalg.qr(self.U + eta * (B.T @ Y) / m)
+        self.U = Q * torch.where(R.diagonal() < 0, -1.0, 1.0)
         self.t += 1
 
     def ritz(self):
@@ -622,7 +624,7 @@ class _Scatter:
     """
 
     def __init__(self, d, device, full=True):
-        self.n, self.full, self.device = 0, full, device
+        self.n, self.full, self.device, self.plain = 0, full, device, True
         zeros = torch.zeros(d, dtype=torch.float64, device=device)
         self.mean, self.unit = zeros, zeros + 1
         self.M = zeros.diag() if full else zeros.clone()
@@ -632,10 +634,14 @@ class _Scatter:
 
     def add(self, X):
         """Take the rows of X in, by the pairwise formula of Chan, Golub and LeVeque."""
-        m, (unit, mean, M) = len(X), self._of(X)
+        m, (plain, unit, mean, M) = len(X), self._of(X)
+        self.plain = self.plain and plain
         if self.n:
-            n, both = self.n + m, torch.maximum(self.unit, unit)
-            M = self._times(M, unit / both) + self._times(self.M, self.unit / both)
+            n, both, before = self.n + m, torch.maximum(self.unit, unit), self.M
+            if not self.plain:
+                M = M * self._outer(unit / both)
+                before = before * self._outer(self.unit / both)
+            M = M + before
             M += self._outer(mean / both - self.mean / both) * (self.n * m / n)
             mean, unit = self.mean + (mean - self.mean) * (m / n), both
         self.n, self.mean, self.unit, self.M = self.n + m, mean, unit, M
@@ -644,16 +650,13 @@ class _Scatter:
     def _outer(self, v):
         return torch.outer(v, v) if self.full else v * v
 
-    def _times(self, M, r):
-        return M if bool((r == 1).all()) else M * self._outer(r)
-
     def _rows(self, X):
         return row_blocks(len(X), X.shape[1] * X.element_size(), X.device)
 
     def _of(self, X):
-        """Units, means, and sums of X alone."""
-        one = torch.ones(X.shape[1], dtype=torch.float64, device=X.device)
-        mean, M = self._sums(X, one)
+        """Whether units are 1, units, means, and sums of X alone."""
+        one = torch.ones_like(self.unit)
+        mean, M = self._sums(X)
         diagonal = M.diagonal() if self.full else M
         far = 1e9 if X.dtype == torch.float32 else 1e100  # squares stay in the range
         odd = ~((diagonal > far**-2.5) & (diagonal < far**2.5))
@@ -662,15 +665,16 @@ class _Scatter:
             for rows in self._rows(X):
                 largest = torch.maximum(largest, X[rows].abs().amax(0).double())
             odd &= (largest > 0) & ((largest < 1 / far) | (largest > far))
-        if not bool(odd.any()):
-            return one, mean, M
-        exponent = torch.frexp(largest)[1].clamp(-1022, 1023).double()
-        unit = torch.where(odd, torch.exp2(exponent), one)
-        return unit, *self._sums(X, unit)
+            if bool(odd.any()):
+                exponent = torch.frexp(largest)[1].clamp(-1022, 1023).double()
+                unit = torch.where(odd, torch.exp2(exponent), one)
+                return False, unit, *self._sums(X, unit)
+        return True, one, mean, M
 
-    def _sums(self, X, unit):
+    def _sums(self, X, unit=None):
         """Means, and sums of squares and products in units, in one reading after one for a shift."""
-        n, plain = len(X), bool((unit == 1).all())
+        n, plain = len(X), unit is None
+        unit = torch.ones_like(self.unit) if plain else unit
         xp, A, r, M = torch, X, unit, torch.zeros_like(self.M)
         S, left, shift = (
             M,
@@ -685,7 +689,8 @@ class _Scatter:
         with np.errstate(over="ignore", invalid="ignore"):  # then comes another unit
             same = A[0] == A[-1]  # the mean of a constant column must not be rounded
             for rows in self._rows(X):  # near the means is near enough
-                same = same & (A[rows] == A[:1]).all(0) if bool(same.any()) else same
+                if xp is torch or same.any():  # to ask a card costs more
+                    same = same & (A[rows] == A[:1]).all(0)
                 B = A[rows] if plain else A[rows] / r
                 shift += xp.full_like(B[:, 0], 1 / n) @ B
             shift = xp.where(same, B[0], shift)
@@ -911,7 +916,8 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 f"fit kept no matrix of {d} × {d}, so partial_fit cannot go on from it; "
                 "begin with partial_fit, or use solver='sgd'"
             )
-        self._scatter = self._scatter.copy().add(X.to(self._scatter.device))
+        X = X.to(self._scatter.device)
+        self._scatter = self._scatter.copy().add(X)
         if not sgd:
             self._solve(X, min(self._scatter.n, d), getattr(self, "_vectors", None))
             return self
@@ -927,9 +933,9 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 f"n_components={k} is more than the {oja.U.shape[1]} that solver='sgd' began with; call fit"
             )
         self._oja = oja.in_units(self._unit)
+        scaled = self._scaling(X)
         for i in range(0, len(X), self.batch_size):
-            rows = X[i : i + self.batch_size].to(oja.U.device)
-            oja.step(self._scaled(rows).double())
+            oja.step(scaled(slice(i, i + self.batch_size)).double())
         V, variances = (A[:k] for A in oja.ritz())
         k = self._worthwhile(V, variances, C, total, X.dtype)
         self._store(V[:k], variances[:k], total, min(self._scatter.n, d))
@@ -965,21 +971,21 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if self.standardize:
             r, scale = 1 / spread, torch.where(varies, spread * s.unit, 1.0)
         else:
-            if bool(varies.any()):  # a power of two: results do not depend on it
-                exponent = math.frexp(float((spread * s.unit).max()))[1]
-                self._unit = math.ldexp(1.0, min(max(exponent, -1022), 1023))
+            # a power of two: results do not depend on it
+            exponent = math.frexp(float((spread * s.unit).max()))[1]
+            self._unit = math.ldexp(1.0, min(max(exponent, -1022), 1023))
             r, scale = s.unit / self._unit, torch.ones_like(spread)
-        C = s._times(s.M / s.n, torch.where(varies, r, 0.0))
-        self.mean_, self.scale_ = s.mean.cpu().numpy().copy(), scale.cpu().numpy()
+        C = s.M / s.n * s._outer(torch.where(varies, r, 0.0))
+        self.mean_, self.scale_ = torch.stack([s.mean, scale]).cpu().numpy()
         self._alpha = self.alpha / self._unit / self._unit
         return C, float((C.diagonal() if s.full else C).sum())
 
-    def _scaled(self, X):
-        """Rows in working units, in the dtype of X."""
+    def _scaling(self, X):
+        """What puts rows of X in working units, in the dtype of X."""
         mean, divisor = (
             torch.from_numpy(v).to(X) for v in (self.mean_, self.scale_ * self._unit)
         )
-        return (X - mean) / divisor
+        return lambda rows: (X[rows] - mean) / divisor
 
     def _solve(self, X, limit, start):
         """As many components as wanted, or as are worthwhile."""
@@ -1018,11 +1024,12 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if self.solver == "coordinate":
             return _by_coordinates(C, k, tol, steps, self._rng)
         if not self._scatter.full:
+            scaled = self._scaling(X)
 
             def product(V):
                 out = torch.zeros_like(V)
                 for rows in self._scatter._rows(X):
-                    B = self._scaled(X[rows])
+                    B = scaled(rows)
                     out += B.T @ (B @ V)
                 return out / len(X)
 
@@ -1040,12 +1047,13 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _descend(self, X, k, tol, epochs):
         """Epochs of Oja's rule, and a last pass for the variances."""
         state, turned = _Oja(X.shape[1], k, self._rng, X.device), []
+        scaled = self._scaling(X)
         bar = tqdm(range(epochs), disable=not self.verbose, desc="turned by")
         for _ in bar:
             before = state.U
             order = torch.from_numpy(self._rng.permutation(len(X))).to(X.device)
             for rows in order.split(self.batch_size):
-                state.step(self._scaled(X[rows]).double())
+                state.step(scaled(rows).double())
             turned.append(
                 float(torch.linalg.norm(state.U - before @ (before.T @ state.U), 2))
             )
@@ -1054,7 +1062,7 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 break
         S = torch.zeros_like(state.S)
         for rows in self._scatter._rows(X):
-            Y = self._scaled(X[rows]).double() @ state.U
+            Y = scaled(rows).double() @ state.U
             S += Y.T @ Y / len(X)
         state.S, self._oja = S, state.in_units(self._unit)
         return LeadingComponents(
@@ -1074,8 +1082,8 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _worthwhile(self, vectors, variances, C, total, dtype):
         """How many of the components to keep; notes whether alpha set the end."""
         columns = C if C.ndim == 1 else C.diagonal()  # their variances
-        own = (vectors.square().double() @ columns.to(vectors.device)).cpu().numpy()
-        variances = variances.double().cpu().numpy()
+        own = vectors.square().double() @ columns.to(vectors.device)
+        own, variances = torch.stack([own, variances.double()]).cpu().numpy()
         eps = [torch.finfo(T).eps for T in (dtype, vectors.dtype)]
         floor = 4 * math.sqrt(self.n_features_in_) * (eps[0] * own + eps[1] * total)
         good = variances > np.maximum(floor, self._alpha / 2)
@@ -1127,12 +1135,13 @@ class GradientPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         X, like = validate_input(self, X, reset=False, device=self.device)
         X, U = X.detach(), torch.from_numpy(self.components_).to(X)
         mean, scale = torch.from_numpy(self.mean_), torch.from_numpy(self.scale_)
-        shift = mean.to(X)
-        left = ((mean - shift.cpu().double()) / scale).to(X) @ U.T
+        shift = mean.to(X.dtype)
+        left = ((mean - shift.double()) / scale).to(X) @ U.T
+        shift, scale = shift.to(X), scale.to(X)
         Z = empty((len(X), len(U)), X.dtype, X.device)
         for rows in row_blocks(len(X), 2 * X.shape[1] * X.element_size(), X.device):
             torch.addmm(
-                left, (X[rows] - shift).div_(scale.to(X)), U.T, beta=-1, out=Z[rows]
+                left, (X[rows] - shift).div_(scale), U.T, beta=-1, out=Z[rows]
             )
         return like.restore(Z)
 

@@ -192,7 +192,7 @@ def _solve_svd(A, y, lam, rcond=None):
 def _power_of_two(T, dtype=None):
     """A power of two near the largest entry of T, or 1 where its square is far inside of dtype's range."""
     low, high = torch.aminmax(T.detach())
-    largest = float(max(-low, high))
+    largest = float(torch.maximum(-low, high))
     finfo = torch.finfo(dtype or T.dtype)
     if largest == 0 or finfo.tiny**0.25 < largest < finfo.max**0.25:
         return 1.0
@@ -387,6 +387,7 @@ class _Spectrum:
 
     def mean_loo(self, parts, lams, tol):
         """Weighted mean of the squared residuals (L,) over ``parts`` of (U, y, w)."""
+        lams = torch.as_tensor(lams, device=self.s.device)
         squares = (self.leave_one_out(*part, lams, tol).square() for part in parts)
         return sum(square.mean(2).sum(0) for square in squares) / self.weight
 
@@ -702,14 +703,13 @@ class _Moments:
             self.G, self.owned = self.G.clone(), True
         return self.G
 
-    def add(self, B, w):
-        """Take in the rows of B, which are kept and overwritten, with weights w (or None)."""
+    def add(self, B, w, weight, n):
+        """Take in the rows of B, which are kept and overwritten, with weights w (or None); see `_weigh`."""
         self.eps = max(self.eps, torch.finfo(B.dtype).eps)
         v = torch.ones(len(B), dtype=B.dtype, device=B.device) if w is None else w.to(B)
-        weight = float(len(B) if w is None else w.sum())
         if weight == 0:
             return
-        self.n += len(B) if w is None else int((w > 0).sum())
+        self.n += n
         if self.fit_intercept:
             if self.rows == 0:
                 self.origin = (v @ B / weight).double()
@@ -833,15 +833,13 @@ class _Triangle:
         """A copy; what is then done to it does not show here."""
         return copy(self)
 
-    def add(self, B, w):
-        """Take in the rows of B with weights w (or None)."""
+    def add(self, B, w, weight, n):
+        """Take in the rows of B with weights w (or None); see `_weigh`."""
         B = B.to(self.rows)
         if self.fit_intercept:
             B = torch.cat([torch.ones_like(B[:, :1]), B], 1)
-        weight = n = len(B)
         if w is not None:
             B = B * w.to(B).sqrt()[:, None]
-            weight, n = float(w.sum()), int((w > 0).sum())
         self._take(B, weight, n)
 
     def _take(self, rows, weight, n):
@@ -896,9 +894,20 @@ class _Triangle:
 def _stream(sums, A, y, w, dtype):
     """Feed rows of A and y to sums, by blocks of twice the memory budget: products like them tall."""
     D = A.shape[1] + y.shape[1]
-    for rows in row_blocks(len(A), D * dtype.itemsize // 2, A.device):
+    blocks = list(row_blocks(len(A), D * dtype.itemsize // 2, A.device))
+    for rows, facts in zip(blocks, _weigh(w, blocks), strict=True):
         block = torch.cat([A[rows].to(dtype), y[rows].to(dtype)], 1)
-        sums.add(block, None if w is None else w[rows])
+        sums.add(block, None if w is None else w[rows], *facts)
+
+
+def _weigh(w, blocks):
+    """The weight of each block and how many of its rows have one, for all at once: a card is asked once."""
+    if w is None:
+        return [(float(rows.stop - rows.start), rows.stop - rows.start) for rows in blocks]
+    parts = [w[rows] for rows in blocks]
+    counts = torch.stack([(part > 0).sum().to(w) for part in parts])
+    weights = torch.stack([part.sum() for part in parts])
+    return [(a, int(n)) for a, n in torch.stack([weights, counts], 1).tolist()]
 
 
 def _check_sums(T):
@@ -1398,19 +1407,23 @@ def _collective(group):
 
 # %% ../nbs/03_ridge.ipynb #444d5366
 class _Rows:
-    """Rows [a, y] and weights that ``blocks()`` walks through, held as a whole if ``held``."""
+    """Rows [a, y] and weights that ``blocks()`` walks through, held as a whole if ``held``.
 
-    def __init__(self, blocks, N, fit_intercept, held):
-        self.blocks, self.N, self.fit_intercept = blocks, N, fit_intercept
+    ``facts`` has what `_weigh` says of each block.
+    """
+
+    def __init__(self, blocks, facts, N, fit_intercept, held):
+        self.blocks, self.facts = blocks, facts
+        self.N, self.fit_intercept = N, fit_intercept
         self.whole = tuple(map(torch.cat, zip(*blocks()))) if held else None
 
     def _sums(self, orthogonal):
         sums = None
-        for B, w in self.blocks():
+        for (B, w), facts in zip(self.blocks(), self.facts, strict=True):
             if sums is None:
                 kind = _Triangle if orthogonal else _Moments
                 sums = kind(B.shape[1], self.fit_intercept, B.device)
-            sums.add(B, w)
+            sums.add(B, w, *facts)
         return sums
 
     def solve(self, alpha, orthogonal):
@@ -1516,6 +1529,13 @@ class _FeatureRidge(BaseEstimator):
         Z = Z.toarray() if sp.issparse(Z) else Z
         return as_tensor(Z, name="the output of features", device=self._device)[0]
 
+    def _rows(self, X, like):
+        """What gives the features of X[rows]; where they are our own waves, X is checked here, once."""
+        waves = type(self.features_) is RandomFourierFeatures and self.features_.device is None
+        if waves and isinstance(X, torch.Tensor) and not needs_grad(X):
+            return self.features_._rows(X)
+        return lambda rows: self._transform(X[rows], like)
+
     def _start(self, X, like, y):
         """Check the parameters, fit the feature map to rows that all differ; the number of features."""
         _check_alpha(self.alpha, "loo", "gcv")
@@ -1550,13 +1570,15 @@ class _FeatureRidge(BaseEstimator):
         copies = _spread_of_copies(*every, y) / float(w.sum()) if n < len(every[1]) else 0.0
         w = w.to(dtype)
 
+        spans = list(row_blocks(n, (N + y.shape[1]) * dtype.itemsize, self._device))
+        features = self._rows(X, like)
+
         def blocks():
-            for rows in row_blocks(n, (N + y.shape[1]) * dtype.itemsize, self._device):
-                Z = self._transform(X[rows], like)
-                yield torch.cat([Z.to(dtype), y[rows].to(dtype)], 1), w[rows]
+            for rows in spans:
+                yield torch.cat([features(rows).to(dtype), y[rows].to(dtype)], 1), w[rows]
 
         vars(self).pop("_stream", None)
-        table = _Rows(blocks, N, self.fit_intercept, held=n <= N)
+        table = _Rows(blocks, _weigh(w, spans), N, self.fit_intercept, held=n <= N)
         for orthogonal in _LEVELS[self.solver]:
             if not isinstance(self.alpha, str):
                 alpha = float(self.alpha) / unit
@@ -1593,10 +1615,10 @@ class _FeatureRidge(BaseEstimator):
         else:
             stream = copy(self._stream)
             stream._sums = stream._sums.shared()
+        features = self._rows(X, like)
         for rows in row_blocks(X.shape[0], self.n_components_ * 8, self._device):
-            Z, weight = self._transform(X[rows], like), w[rows]
             seen = hasattr(stream, "n_samples_seen_")
-            stream._take(Z, y[rows], weight, first=not seen, in_place=True)
+            stream._take(features(rows), y[rows], w[rows], first=not seen, in_place=True)
         stream.alpha = self.alpha
         self._stream = stream
 
@@ -1666,10 +1688,11 @@ class _FeatureRidge(BaseEstimator):
         check_is_fitted(self)
         X, like = self._validate(X, reset=False)
         c, intercept, _ = self._solution()
-        parts = []
+        parts, features = [], self._rows(X, like)
         for rows in row_blocks(X.shape[0], len(c) * 8, self._device):
-            Z = self._transform(X[rows], like)
-            parts.append(Z @ c.to(Z) + intercept.to(Z))
+            Z = features(rows)
+            c, intercept = c.to(Z), intercept.to(Z)
+            parts.append(Z @ c + intercept)
         return torch.cat(parts), like
 
     def __sklearn_tags__(self):

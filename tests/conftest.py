@@ -60,11 +60,23 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_generate_tests(metafunc):
-    """A test with the argument `device` runs on the CPU and, where there is one, on the GPU."""
+    """A test with the argument `device` runs on the CPU and on the GPU or, where there is none, its stand-in."""
     if "device" in metafunc.fixturenames:
-        import torch
+        import card
 
-        metafunc.parametrize("device", ["cpu"] + ["cuda"] * torch.cuda.is_available())
+        metafunc.parametrize("device", ["cpu", "cuda" if card.REAL else "card"], indirect=True)
+
+
+@pytest.fixture
+def device(request):
+    """The name of the device that a test is to use; the stand-in answers to that of a real card."""
+    import card
+
+    if request.param == "cpu":
+        yield "cpu"
+    else:
+        with card.card():
+            yield "cuda"
 
 
 @pytest.fixture(scope="session")

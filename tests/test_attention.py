@@ -660,7 +660,7 @@ def test_causal_layers():
     later = x.clone()
     later[:, 20:] = 3
     assert torch.allclose(layer(later, later, later)[0][:, :20], output[:, :20], atol=1e-6)
-    for wrong in (mask.T, mask[:20, :20], mask.masked_fill(mask == 0, 0.5)):
+    for wrong in (mask.T, mask[:20, :20], mask.masked_fill(mask == 0, 0.5), (mask < 0).int()):
         with pytest.raises(ValueError, match="attn_mask must be None or the causal mask"):
             layer(x, x, x, attn_mask=wrong)
     with pytest.raises(ValueError, match="need_weights must be False"):
