@@ -567,7 +567,7 @@ def five():
 @pytest.mark.parametrize("optimizer, budget", [("swarm", 120), ("adam", 240)])
 def test_relevant_inputs_get_the_small_bandwidths(five, optimizer, budget):
     X, y, X_val, y_val = five
-    model = ProjectedSurrogate(n_reduced=2, optimizer=optimizer, budget=budget, random_state=0).fit(X, y)
+    model = ProjectedSurrogate(n_reduced=2, optimizer=optimizer, budget=budget, n_folds=None, random_state=0).fit(X, y)
     ell = model.theta_["bandwidth"]
     assert ell.shape == (5,) and np.sqrt(ell[1] * ell[3]) < min(ell[[0, 2, 4]])
     blind = make_pipeline(AnisotropicKernelPCA(2), SparsePCE((8, 4, 3), n_folds=None)).fit(X, y)
@@ -641,7 +641,7 @@ def test_an_interrupted_search_keeps_the_best(five):
                 raise KeyboardInterrupt
             return super().fit(X, y, sample_weight)
 
-    model = ProjectedSurrogate(surrogate=Impatient(3), budget=1000, random_state=0).fit(*five[:2])
+    model = ProjectedSurrogate(surrogate=Impatient(3), budget=1000, n_folds=None, random_state=0).fit(*five[:2])
     assert 0 < model.n_evaluations_ <= 40 and np.isfinite(model.predict(five[2])).all()
 
 
@@ -949,7 +949,7 @@ def test_evaluations_that_fail_count_as_worst():
             raise ValueError("too narrow")
 
     X, y, _, _ = runs(0, 60)
-    model = ProjectedSurrogate(surrogate=Picky(), budget=40, random_state=0).fit(X, y)
+    model = ProjectedSurrogate(surrogate=Picky(), budget=40, n_folds=None, random_state=0).fit(X, y)
     assert np.isinf(model.history_[0]) and np.isfinite(model.best_error_) and len(calls) == 41
     with pytest.raises(ValueError, match="none of the first 10 evaluations succeeded; the last one: too narrow"):
         ProjectedSurrogate(surrogate=Never(), budget=40, random_state=0).fit(X, y)
