@@ -641,7 +641,7 @@ def test_an_interrupted_search_keeps_the_best(five):
                 raise KeyboardInterrupt
             return super().fit(X, y, sample_weight)
 
-    model = ProjectedSurrogate(surrogate=Impatient(3), budget=1000, n_folds=None, random_state=0).fit(*five[:2])
+    model = ProjectedSurrogate(surrogate=Impatient(3, n_folds=None), budget=1000, n_folds=None, random_state=0).fit(*five[:2])
     assert 0 < model.n_evaluations_ <= 40 and np.isfinite(model.predict(five[2])).all()
 
 
