@@ -51,7 +51,7 @@ def fourier_learned(X, y, seed, criterion="evidence"):
     """Paired features, 4000 up to 2000 rows, else 2000, a bandwidth for each input by the evidence of 1000 rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the best after its 100 iterations will do
-        bandwidth = learn_bandwidth(X, y, criterion=criterion, random_state=seed).bandwidth
+        bandwidth = learn_bandwidth(X, y, criterion=criterion, per_input=True, random_state=seed).bandwidth
     return RandomFeatureRidge(RandomFourierFeatures(
         bandwidth=bandwidth, n_components=4000 if len(X) <= 2000 else 2000, form="paired", random_state=seed)).fit(X, y)
 
@@ -79,7 +79,7 @@ def srfe(X, y, seed):
 
 def harfe(X, y, seed):
     """2000 features of two inputs each, all other settings by default."""
-    return HARFERegressor(2000, random_state=seed).fit(X, y)
+    return HARFERegressor(2000, n_folds=None, random_state=seed).fit(X, y)
 
 
 def linear(X, y, seed):

@@ -12,6 +12,7 @@ _PUBLIC = {
     "features": ["RandomFourierFeatures", "fourier_features", "sample_frequencies"],
     "ridge": ["RandomFeatureRidge", "RandomFeatureRidgeClassifier", "StreamingRidge", "loo_error", "pinv_solve",
               "process_group", "ridge_path"],
+    "selection": ["choose"],
     "bandwidth": ["learn_bandwidth", "median_bandwidth"],
     "rbf": ["NystroemFeatures", "RBFRegressor"],
     "orderq": ["SRFERegressor", "basis_pursuit_denoising", "feature_matrix", "n_features_bound", "n_samples_bound",

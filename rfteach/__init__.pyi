@@ -2,7 +2,7 @@
 
 from . import (
     arrays as arrays, datasets as datasets, plots as plots, kernels as kernels, features as features,
-    ridge as ridge, bandwidth as bandwidth, rbf as rbf, orderq as orderq, pursuit as pursuit, eigenpro as eigenpro,
+    ridge as ridge, selection as selection, bandwidth as bandwidth, rbf as rbf, orderq as orderq, pursuit as pursuit, eigenpro as eigenpro,
     pca as pca, surrogate as surrogate, adaptive as adaptive, attention as attention, published as published,
     reproductions as reproductions, cli as cli, exercises as exercises,
 )
@@ -28,6 +28,7 @@ from .ridge import (
     StreamingRidge as StreamingRidge, loo_error as loo_error, pinv_solve as pinv_solve,
     process_group as process_group, ridge_path as ridge_path,
 )
+from .selection import choose as choose
 from .bandwidth import learn_bandwidth as learn_bandwidth, median_bandwidth as median_bandwidth
 from .rbf import NystroemFeatures as NystroemFeatures, RBFRegressor as RBFRegressor
 from .orderq import (

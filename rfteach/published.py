@@ -234,7 +234,7 @@ def _srfe(seed, device, learned=False):
     y = (np.exp(-(X[:, :-1] ** 2)) / (1 + X[:, 1:] ** 2)).sum(1) / 10
     if learned:
         srfe = SRFERegressor(random_state=seed, device=device)
-        pairs = HARFERegressor(2000, 2, random_state=seed, device=device)
+        pairs = HARFERegressor(2000, 2, n_folds=None, random_state=seed, device=device)
         p = {"SRFE": _quiet(srfe, X[:250], y[:250], X[250:]), "HARFE": _quiet(pairs, X[:250], y[:250], X[250:])}
         return {name: 100 * _relative(p[name], y[250:]) for name in p}
     W, b = sparse_frequencies(4999, 10, 2, phases=True, random_state=rng)
@@ -251,7 +251,7 @@ def _shrimp(seed, device, learned=False):
     u = 2 * X[:, :3] - 1
     y = u[:, 0] * u[:, 1] + u[:, 0] * u[:, 2] + u[:, 1] * u[:, 2]
     if learned:
-        model = HARFERegressor(1000, 2, random_state=seed, device=device)
+        model = HARFERegressor(1000, 2, n_folds=None, random_state=seed, device=device)
         return {"HARFE": _mse(_quiet(model, X[:140], y[:140], X[140:]), y[140:])}
     W, _ = sparse_frequencies(1000, 10, 2, bandwidth=math.sqrt(2), random_state=rng)
     A = np.hstack([feature_matrix(X, W, activation=phi) for phi in ("cos", "sin")])
@@ -351,7 +351,7 @@ def _quickstart(seed, device, learned=False):
     """Relative errors of the public rule as in the README, or of our estimator."""
     X, y, Xt, yt = _readme(seed)
     if learned:
-        model = HARFERegressor(5000, 2, random_state=seed, device=device)
+        model = HARFERegressor(5000, 2, n_folds=None, random_state=seed, device=device)
         return {"HARFE": _relative(_quiet(model, X, y, Xt), yt)}
     p, pt = _pursue(X, y, Xt, _sines(seed, 5000, 10, "shifted"), {"": _rule(75, 1e-4)})[""]
     return {"train": _relative(p, y), "test": _relative(pt, yt)}
@@ -441,8 +441,10 @@ def _learned(X, y, X_test, seed, device, N, kernel="gaussian"):
     models = {
         "one bandwidth": RandomFeatureRidge(plain, device=device),
         "learned bandwidths": RandomFeatureRidge(waves, device=device),
-        "learned sets": AdaptiveFeatureRegressor(random_state=seed, device=device),
-        "HARFE": HARFERegressor(N, 2, kernel=kernel, random_state=seed, device=device),
+        "learned sets": AdaptiveFeatureRegressor(n_folds=None, random_state=seed, device=device),
+        "HARFE": HARFERegressor(
+            N, 2, kernel=kernel, n_folds=None, random_state=seed, device=device
+        ),
     }
     return {name: _quiet(model, X, y, X_test) for name, model in models.items()}
 
@@ -950,7 +952,7 @@ def _error(model, seed):
 
 def _indices_estimated(seed, device):
     """The same figures from a sparse polynomial that was fitted to 800 rows, and its error."""
-    model = SparsePCE(bounds="unit", device=device)
+    model = SparsePCE(bounds="unit", n_folds=None, device=device)
     figures = {"error": _error(model, seed)}
     found = sobol_indices(model)
     return figures | _moments(found.variance, found.first, found.total)
@@ -958,18 +960,22 @@ def _indices_estimated(seed, device):
 
 def _chaos(seed, device, *, degrees):
     """Error of sparse polynomials of these degrees in one, two variables."""
-    return {"error": _error(SparsePCE(degrees, bounds="unit", device=device), seed)}
+    return {"error": _error(SparsePCE(degrees, bounds="unit", n_folds=None, device=device), seed)}
 
 
 def _adaptive(seed, device):
     """Error of features whose inputs and widths are learned."""
     box = np.tile([0.0, 1.0], (len(_G), 1))
-    return {"error": _error(AdaptiveFeatureRegressor(bounds=box, random_state=seed, device=device), seed)}
+    return {"error": _error(AdaptiveFeatureRegressor(
+        bounds=box, n_folds=None, random_state=seed, device=device
+    ), seed)}
 
 
 def _pursuit(seed, device, **settings):
     """Error of few features of few inputs."""
-    return {"error": _error(HARFERegressor(random_state=seed, device=device, **settings), seed)}
+    return {"error": _error(HARFERegressor(
+        n_folds=None, random_state=seed, device=device, **settings
+    ), seed)}
 
 
 def _kernel_ridge(seed, device):
@@ -984,7 +990,7 @@ def _kernel_ridge(seed, device):
 
 def _blind(seed, device):
     """Errors of polynomials of one to five components of kernel PCA, one bandwidth for all inputs."""
-    chains = {k: make_pipeline(AnisotropicKernelPCA(k, device=device), SparsePCE(device=device)) for k in range(1, 6)}
+    chains = {k: make_pipeline(AnisotropicKernelPCA(k, device=device), SparsePCE(n_folds=None, device=device)) for k in range(1, 6)}
     return {f"error {k}": _error(chain, seed) for k, chain in chains.items()}
 
 
