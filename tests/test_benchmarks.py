@@ -1,5 +1,6 @@
 """The benchmarks run and report what they should, at tiny sizes; no timing is asserted."""
 
+import inspect
 import json
 import os
 import re
@@ -9,7 +10,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sklearn.base import RegressorMixin
 
+import defaults
 import harness
 import memory
 import mnist
@@ -17,6 +20,7 @@ import real_data
 import run
 import surrogates
 import tables
+import rfteach
 
 QUARTILES = {"median", "q1", "q3"}
 
@@ -215,6 +219,34 @@ def test_tables_keep_what_is_measured(tmp_path, monkeypatch, capsys):
     assert tables.METHODS["GP-ARD"](np.zeros((1401, 2)), np.zeros(1401), 0) is None
     with pytest.raises(SystemExit):
         tables.main(["no-such-table"])
+
+
+def test_defaults_keep_what_is_measured(tmp_path, capsys):
+    """Every model runs in a noisy and a quiet setting; what is in the file is not measured again."""
+    file, settings = tmp_path / "defaults.json", ["noise 50/10", "order two 200/10"]
+    defaults.main(["SparsePCE", "--settings", settings[0], "--draws", "2", "--out", str(file)])
+    defaults.main(["SparsePCE", "RBFRegressor", "--settings", *settings, "--draws", "2", "--out", str(file)])
+    printed = capsys.readouterr().out
+    assert printed.count("noise 50/10 SparsePCE 1 {") == 1 and printed.count("order two 200/10 RBFRegressor 0 {") == 1
+    record = json.loads(file.read_text(encoding="utf-8"))
+    assert set(record["runs"]) == set(settings) and str(tmp_path) not in file.read_text(encoding="utf-8")
+    assert 0 < record["runs"]["noise 50/10"]["SparsePCE"]["0"]["reported"] < 3
+    assert (defaults.ratios(record["runs"]["noise 50/10"], "RidgeCV") >= 1).all()
+    with pytest.raises(SystemExit):
+        defaults.main(["no-such-model"])
+
+
+def test_defaults_do_no_harm():
+    """Every regressor is in the record of defaults, and none is worse there than the page says it may be."""
+    regressors = {name for name in rfteach.__all__ if inspect.isclass(getattr(rfteach, name))
+                  and issubclass(getattr(rfteach, name), RegressorMixin)}
+    assert regressors - {"StreamingRidge"} <= set(defaults.MODELS)  # it has no default penalty of its own choice
+    record = json.loads(defaults.RESULTS.read_text(encoding="utf-8"))
+    for setting in defaults.NOISY:
+        limit = 1.05 if setting.startswith("noise") else 1.10
+        for model in defaults.MODELS:
+            found = defaults.ratios(record["runs"][setting], model)
+            assert len(found) == 12 and (found.mean() <= limit or model == "constant"), (setting, model, found.mean())
 
 
 def test_surrogates_keep_what_is_measured(tmp_path, monkeypatch, capsys):
