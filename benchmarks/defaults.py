@@ -29,7 +29,7 @@ from rfteach.features import RandomFourierFeatures
 from rfteach.orderq import SRFERegressor
 from rfteach.pursuit import HARFERegressor
 from rfteach.rbf import RBFRegressor
-from rfteach.ridge import RandomFeatureRidge
+from rfteach.ridge import RandomFeatureRidge, StreamingRidge
 from rfteach.surrogate import ProjectedSurrogate, SparsePCE
 
 RESULTS = Path(__file__).resolve().parent / "results" / "defaults.json"
@@ -39,6 +39,7 @@ BEST = ["constant", "RidgeCV"]  # what a default must not do worse than
 MODELS = {
     "constant": lambda seed: DummyRegressor(),
     "RidgeCV": lambda seed: RidgeCV(np.logspace(-3, 6, 19)),
+    "StreamingRidge": lambda seed: StreamingRidge(),
     "RandomFeatureRidge": lambda seed: RandomFeatureRidge(),
     "RBFRegressor": lambda seed: RBFRegressor(random_state=seed),
     "SRFERegressor": lambda seed: SRFERegressor(random_state=seed),

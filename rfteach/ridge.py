@@ -974,7 +974,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
 
     Parameters
     ----------
-    alpha : float or "gcv", default 1.0
+    alpha : float or "gcv", default "gcv"
         Penalty λ ≥ 0 on the squared coefficients; "gcv" chooses it by generalised cross-validation,
         (3.14), which the sums suffice for. It can be changed between calls of ``predict``: the sums do
         not depend on it. c times the weights with c times the penalty give the same coefficients, and
@@ -1031,7 +1031,7 @@ class StreamingRidge(_Coefficients, MultiOutputMixin, RegressorMixin, BaseEstima
     """
 
     def __init__(
-        self, alpha=1.0, *, fit_intercept=True, method="gram", dtype=None, device=None
+        self, alpha="gcv", *, fit_intercept=True, method="gram", dtype=None, device=None
     ):
         self.alpha = alpha
         self.fit_intercept = fit_intercept

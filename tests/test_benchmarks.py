@@ -240,7 +240,7 @@ def test_defaults_do_no_harm():
     """Every regressor is in the record of defaults, and none is worse there than the page says it may be."""
     regressors = {name for name in rfteach.__all__ if inspect.isclass(getattr(rfteach, name))
                   and issubclass(getattr(rfteach, name), RegressorMixin)}
-    assert regressors - {"StreamingRidge"} <= set(defaults.MODELS)  # it has no default penalty of its own choice
+    assert regressors <= set(defaults.MODELS)
     record = json.loads(defaults.RESULTS.read_text(encoding="utf-8"))
     for setting in defaults.NOISY:
         limit = 1.05 if setting.startswith("noise") else 1.10
