@@ -164,6 +164,7 @@ def choose(
     names, best = ["constant"] * Y.shape[1], candidates["constant"][seen]
     for name, rival in candidates.items():
         gain = best - rival[seen]
+        gain = torch.where(gain.abs() > 1e-9 * best, gain, 0.0)  # equal but for rounding
         mean = share @ gain
         error = (share.square() @ (gain - mean).square()).sqrt()
         still = torch.tensor([n == "constant" for n in names], device=Y.device)

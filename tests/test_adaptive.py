@@ -381,3 +381,45 @@ def test_bad_data(friedman):
 
 def test_docstring_examples():
     assert doctest.testmod(rfteach.adaptive).failed == 0
+
+
+def test_noise_a_plane_and_a_function_of_two_inputs():
+    rng = np.random.default_rng(0)
+    X = rng.random((80, 12))
+    noise = AdaptiveFeatureRegressor(random_state=0).fit(X, rng.normal(size=80))
+    assert noise.chosen_ == "constant" and noise.coef_.shape == (0,) and noise.active_sets_ == []
+    assert noise.order_ == 0 and len(noise.active_inputs_) == 0 and 0.6 < noise.error_ < 1.5
+    slopes = rng.normal(size=12)
+    plane = AdaptiveFeatureRegressor(random_state=0).fit(X, X @ slopes + 0.3 * rng.normal(size=80))
+    if plane.chosen_ == "plane":
+        assert plane.order_ == 1 and len(plane.active_sets_) == len(plane.active_inputs_)
+        for dtype in (np.float64, np.float32):
+            p = plane.predict(X.astype(dtype)).astype(float)
+            T = np.c_[np.ones(80), X]
+            assert abs(p - T @ np.linalg.lstsq(T, p, rcond=None)[0]).max() < 1e-3 * p.std()
+    waves = AdaptiveFeatureRegressor(random_state=0).fit(X, np.sin(6 * X[:, 3]) * X[:, 7])
+    assert waves.chosen_ == "expansion" and waves.active_inputs_.tolist() == [3, 7]
+    assert waves.error_ < waves.errors_["plane"] < 1.2 * waves.errors_["constant"]
+
+
+def test_learning_where_gradients_are_switched_off():
+    rng = np.random.default_rng(1)
+    X = rng.random((60, 3))
+    y = np.sin(5 * X[:, 0])
+    model = AdaptiveFeatureRegressor(500, n_folds=None, random_state=0)
+    expected = model.fit(X, y).predict(X)
+    for off in (torch.no_grad, torch.inference_mode):
+        with off():
+            np.testing.assert_array_equal(model.fit(X, y).predict(X), expected)
+
+
+def test_of_many_inputs_the_relevant_ones_are_seen():
+    rng = np.random.default_rng(2)
+    X = rng.random((120, 400))
+    y = np.sin(5 * X[:, 17]) + 2 * (X[:, 301] - 0.5) * X[:, 44]
+    model = AdaptiveFeatureRegressor(500, max_order=2, n_folds=None, max_iter=20, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    assert {17} <= set(model.active_inputs_) and len(model.active_inputs_) <= 100
+    assert np.isinf(model.bandwidth_).sum() >= 300

@@ -33,6 +33,7 @@ from rfteach.orderq import SRFERegressor
 from rfteach.pursuit import HARFERegressor
 from rfteach.ridge import RandomFeatureRidge
 from rfteach.surrogate import (
+    _loo_path,
     AnisotropicKernelPCA,
     ProjectedSurrogate,
     SparsePCE,
@@ -953,3 +954,80 @@ def test_evaluations_that_fail_count_as_worst():
     assert np.isinf(model.history_[0]) and np.isfinite(model.best_error_) and len(calls) == 41
     with pytest.raises(ValueError, match="none of the first 10 evaluations succeeded; the last one: too narrow"):
         ProjectedSurrogate(surrogate=Never(), budget=40, random_state=0).fit(X, y)
+
+
+# ---------------------------------------------------------------- a constant, a plane, weights
+
+def test_degree_zero_is_the_constant():
+    X, y = np.random.default_rng(0).random((20, 3)), np.arange(20.0)
+    model = SparsePCE(degree=0).fit(X, y)
+    assert model.chosen_ in ("constant", "plane")
+    model.set_params(n_folds=None).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), y.mean())
+    assert model.indices_.tolist() == [[0, 0, 0]] and model.variance_ == 0
+
+
+def test_weights_are_copies_and_copies_are_left_out_together():
+    rng = np.random.default_rng(1)
+    X = rng.random((60, 4))
+    y, w = X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=60), rng.integers(0, 4, 60)
+    weighted = SparsePCE(bounds="unit").fit(X, y, sample_weight=w)
+    repeated = SparsePCE(bounds="unit").fit(np.repeat(X, w, axis=0), np.repeat(y, w))
+    np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-9)
+    assert weighted.error_ == pytest.approx(repeated.error_) and weighted.chosen_ == repeated.chosen_
+    once = SparsePCE(bounds="unit").fit(X, y)
+    for again in (SparsePCE(bounds="unit").fit(np.tile(X, (3, 1)), np.tile(y, 3)),
+                  SparsePCE(bounds="unit").fit(X, y, sample_weight=np.full(60, 1e-6))):
+        np.testing.assert_allclose(again.predict(X), once.predict(X), rtol=1e-9)
+        assert again.loo_error_ == pytest.approx(once.loo_error_) and again.error_ == pytest.approx(once.error_)
+
+
+def test_weighted_leave_one_out_against_refits():
+    rng = np.random.default_rng(2)
+    A, y, w = rng.normal(size=(30, 4)), rng.normal(size=30), rng.uniform(0.2, 3, 30)
+    path = _loo_path(torch.from_numpy(A.T.copy()), torch.from_numpy(y), "omp", 3, torch.from_numpy(w))
+    S, root, left_out = path.order[: path.size], np.sqrt(w), []
+    B = np.c_[np.ones(30), A[:, S]]
+    for i in range(30):
+        rest = np.arange(30) != i
+        c = np.linalg.lstsq(B[rest] * root[rest, None], y[rest] * root[rest], rcond=None)[0]
+        left_out.append(y[i] - B[i] @ c)
+    assert path.loo[path.size] == pytest.approx(w @ np.square(left_out) / w.sum())
+    c = np.linalg.lstsq(B * root[:, None], y * root, rcond=None)[0]
+    np.testing.assert_allclose([path.intercept, *path.coef], c)
+
+
+def test_noise_and_planes_have_the_indices_that_they_should():
+    rng = np.random.default_rng(4)
+    X = rng.random((80, 5))
+    Y = np.c_[rng.normal(size=80), 3 * X[:, 1] - 4 * X[:, 2] + 0.2 * rng.normal(size=80), np.sin(6 * X[:, 0])]
+    model = SparsePCE(bounds="unit").fit(X, Y)
+    assert model.chosen_[0] == "constant" and model.chosen_[2] == "expansion" and model.variance_[0] == 0
+    line = SparsePCE(bounds="unit").fit(X, Y[:, 1])
+    if line.chosen_ == "plane":
+        assert set(line.indices_.sum(1)) == {0, 1}
+    first = sobol_indices(line).first
+    assert abs(first[1] - 9 / 25) < 0.1 and abs(first[2] - 16 / 25) < 0.1
+    np.testing.assert_allclose(model.error_[1], line.error_, rtol=1e-6)
+
+
+def test_bounds_belong_to_the_model():
+    X = np.random.default_rng(4).random((50, 2))
+    bounds = np.array([[0.0, 1.0], [0.0, 1.0]])
+    model = SparsePCE(2, bounds=bounds).fit(X, X[:, 0] ** 2)
+    before = model.predict(X)
+    bounds[:] = 7.0
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_a_projected_plane():
+    rng = np.random.default_rng(5)
+    X = rng.random((40, 6))
+    y = X @ [1.0, -2, 3, -1, 2, 1] + rng.normal(size=40)
+    model = ProjectedSurrogate(budget=6, random_state=0).fit(X, np.c_[y, rng.normal(size=40)])
+    assert model.chosen_[0] == "plane" and model.error_.shape == (2,) and set(model.errors_) == {
+        "constant", "plane", "expansion"}
+    p = model.predict(X)
+    T = np.c_[np.ones(40), X]
+    assert np.ptp(p[:, 0] - T @ np.linalg.lstsq(T, p[:, 0], rcond=None)[0]) < 1e-9  # linear in X
+    assert ProjectedSurrogate(budget=6, n_folds=None, random_state=0).fit(X, y).chosen_ == "expansion"
