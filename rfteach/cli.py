@@ -149,8 +149,8 @@ def grade_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> 
 
     try:
         exercises(args.chapter)
-        if not (args.seconds > 0 and args.memory > 0):
-            raise ValueError(f"--seconds and --memory must be positive, got {args.seconds:g} and {args.memory:g}")
+        if not (0 < args.seconds < 1e6 and 0 < args.memory < 1e6):
+            raise ValueError(f"--seconds and --memory must be above 0 and below 1e6, got {args.seconds:g} and {args.memory:g}")
     except ValueError as error:
         fail(str(error))
     status, found = 0, []
@@ -180,9 +180,12 @@ def _reader_may_leave() -> Iterator[None]:
     """Where the reader of the output has left, as ``head`` does, the rest goes nowhere and the status stays."""
     try:
         yield
-        sys.stdout.flush()
-    except BrokenPipeError:
+        if sys.stdout:  # there is none after >&-
+            sys.stdout.flush()
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -211,6 +214,9 @@ def main(argv: list[str] | None = None) -> int:
         print("\ninterrupted; the same command goes on from here" if args.run is reproduce_command else
               "\ninterrupted", file=sys.stderr)
         return 130
+    except OSError as error:  # a full disk
+        print(f"rfteach: the output cannot be written: {error}", file=sys.stderr)
+        return 2
     finally:
         with _reader_may_leave():
             pass

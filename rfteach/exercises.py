@@ -16,6 +16,7 @@ import json
 import linecache
 import os
 import pkgutil
+import queue
 import signal
 import subprocess
 import sys
@@ -646,7 +647,7 @@ def check(name: str, answer: Callable) -> None:
     print(textwrap.fill(f"{name} is accepted: {held}.", 80))
 
 # %% ../nbs/13_exercises.ipynb #c33c18f5
-_LARGEST = 2**28  # bytes of one message
+_LARGEST = 2**24  # bytes of one message
 
 
 class _Link:
@@ -665,7 +666,10 @@ class _Link:
         data = self.source.read(length) if 0 < length <= _LARGEST else b""
         if not data or len(data) < length:
             raise EOFError
-        return json.loads(data)
+        message = json.loads(data)
+        if not isinstance(message, dict):
+            raise EOFError
+        return message
 
 
 def _pack(value, functions=None):
@@ -735,10 +739,15 @@ def _serve():
     job, given, said = link.receive(), {}, []
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    globals()["check"] = given.__setitem__  # what is given to the check is the answer
+
+    def note(name, answer):
+        given[name] = answer
+
+    globals()["check"] = note  # what is given to the check is the answer
     sys.meta_path.insert(0, _NoModels)
     _limit_memory(job["memory"])
-    space = {"__name__": "__main__"}
+    space = vars(sys.modules["__main__"])  # where pickle looks for functions
+    space["display"] = print  # as in a notebook
     for number, cell in enumerate(job["cells"]):
         if number in job["without"]:
             said.append(f"Cell {number + 1} was left out: it did not end in time, or ended the process.")
@@ -815,7 +824,8 @@ class Grade:
     seconds: float
 
 
-_BROKEN = (EOFError, OSError, ValueError, TypeError, LookupError, RecursionError)  # what came was no message
+# what came was no message
+_BROKEN = (EOFError, OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, MemoryError)
 
 
 class _Remote:
@@ -827,20 +837,24 @@ class _Remote:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1",
                "OPENBLAS_NUM_THREADS": "1"}  # threads take memory
         self.name, self.seconds, self.late, self.cell = name, seconds, False, None
+        self._ahead = (number for number in range(len(cells)) if number not in without)
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", "from rfteach.exercises import _serve; _serve()"], cwd=folder, env=env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         self.link = _Link(self.process.stdout, self.process.stdin)
         self._job = dict(name=name, cells=cells, without=sorted(without), memory=memory)
+        self.start()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
         self._kill()
-        self.process.stdout.close()
-        with suppress(OSError):
-            self.process.stdin.close()
+        self._talk.join(1)
+        if not self._talk.is_alive():  # else a process that was set free still holds the line
+            self.process.stdout.close()
+            with suppress(OSError):
+                self.process.stdin.close()
 
     def _kill(self):
         if self.process.returncode is None:  # nobody has waited for it, so its number is its own
@@ -848,28 +862,42 @@ class _Remote:
                 os.killpg(self.process.pid, signal.SIGKILL) if os.name == "posix" else self.process.kill()
             self.process.wait()
 
-    @contextmanager
-    def timed(self):
-        """Kill the process when the time is up."""
+    def start(self):
+        """Start the clock."""
+        self.until = time.monotonic() + self.seconds
 
-        def end():
-            self.late = True
-            self._kill()
+    def _ask(self, message=None):
+        """Send a message, if there is one, and return the next that comes; EOFError where none comes in time.
 
-        timer = threading.Timer(self.seconds, end)
-        timer.start()
+        A process that the answer has set free may hold the line for ever, so it is another thread that waits.
+        """
+        box = queue.SimpleQueue()
+
+        def talk():
+            try:
+                if message is not None:
+                    self.link.send(message)
+                box.put(self.link.receive())
+            except _BROKEN:
+                box.put(None)
+
+        self._talk = threading.Thread(target=talk, daemon=True)
+        self._talk.start()
         try:
-            yield
-        finally:
-            timer.cancel()
+            reply = box.get(timeout=max(0, self.until - time.monotonic()))
+        except queue.Empty:
+            self.late, reply = True, None
+        if reply is None:
+            raise EOFError
+        return reply
 
     def introduce(self):
         """Run the cells; return what the answer is. EOFError where a cell, ``self.cell``, hangs or ends all."""
         try:
-            with self.timed():
-                self.link.send(self._job)
-                while "cell" in (message := self.link.receive()):
-                    self.cell = message["cell"]
+            message = self._ask(self._job)
+            while "cell" in message:  # which one is counted here: there it could be said wrongly, without end
+                self.cell = next(self._ahead, self.cell)
+                message = self._ask()
             if message.get("parameters") is not None:
                 self.__signature__ = inspect.Signature([
                     inspect.Parameter(name, kind, default=None if default else inspect.Parameter.empty)
@@ -881,18 +909,20 @@ class _Remote:
     def __call__(self, *inputs):
         functions = []
         try:
-            with suppress(BrokenPipeError):
-                self.link.send({"inputs": [_pack(value, functions) for value in inputs]})
-            while "call" in (reply := self.link.receive()):
+            reply = self._ask({"inputs": [_pack(value, functions) for value in inputs]})
+            while "call" in reply:
                 values = [_unpack(value) for value in reply["inputs"]]
                 try:
                     sent = {"value": _pack(functions[reply["call"]](*values))}
                 except Exception as error:
                     sent = {"failed": _cut(str, error)}
-                self.link.send(sent)
+                reply = self._ask(sent)
             for value, after in zip(inputs, reply["after"], strict=True):
                 if after is not None:
-                    value[...] = _unpack(after)
+                    after = _unpack(after)
+                    if after.shape != value.shape:
+                        value.resize(after.shape, refcheck=False)
+                    value[...] = after
             value = _unpack(reply.get("value"))
         except _BROKEN:
             raise NotAccepted(self.name, *self._end()) from None
@@ -912,17 +942,28 @@ class _Remote:
 
 def _cells(path):
     """Return the pieces of code in a notebook's section Exercises, or in a script."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix != ".ipynb":
-        tree = ast.parse(text)  # one statement after another, so that one that stops leaves the others
+    content = path.read_bytes()  # what a script says of its encoding is heeded
+    if path.suffix.lower() != ".ipynb":
+        tree = ast.parse(content)  # one statement after another, so that one that stops leaves the others
         return [ast.unparse(statement) for statement in tree.body]
-    found = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    found = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(content)["cells"]]
     heads = [k for k, (kind, source) in enumerate(found) if kind == "markdown" and source.startswith("## ")]
     section = [k for k in heads if found[k][1].startswith("## Exercises")]
     first = section[0] if section else 0
     last = next((k for k in heads if section and k > first), len(found))
-    return ["".join(line if line.lstrip()[:1] not in ("%", "!") else "\n" for line in source.splitlines(True))
-            for kind, source in found[first:last] if kind == "code"]
+    return [_python(source) for kind, source in found[first:last] if kind == "code"]
+
+
+def _python(source):
+    """Return a cell; where it is no Python, without lines that begin as commands of IPython do."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        lines = source.splitlines(True)
+        return "".join("\n" if line.lstrip()[:1] in ("%", "!") else line for line in lines)
+    return source
 
 
 def grade(path: str | os.PathLike, topic: str, *, seconds: float = 10.0, memory: int = 4 * 2**30) -> list[Grade]:
@@ -960,11 +1001,11 @@ def grade(path: str | os.PathLike, topic: str, *, seconds: float = 10.0, memory:
     no sandbox: the code has the rights of whoever runs this.
     """
     path, known = Path(path), exercises(topic)
-    if not (seconds > 0 and memory > 0):
-        raise ValueError(f"seconds and memory must be positive, got {seconds!r} and {memory!r}")
+    if not (0 < seconds <= threading.TIMEOUT_MAX / 100 and 0 < memory < 2**63):
+        raise ValueError(f"seconds and memory must be positive and finite, got {seconds!r} and {memory!r}")
     try:
         cells = _cells(path)
-    except (SyntaxError, ValueError, LookupError, TypeError) as error:
+    except (SyntaxError, ValueError, LookupError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError(f"{path} is neither a notebook nor a script in Python ({error})") from error
     without, grades = set(), []
     for exercise in known.values():
@@ -991,5 +1032,5 @@ def _graded(exercise, cells, without, folder, seconds, memory):
                 return NotAccepted(exercise.name, "written", message.rstrip()[:2000])
             if "thing" in what:
                 return NotAccepted(exercise.name, "parameters", f"A function is expected, this is {what['thing']}.")
-            with answer.timed():
-                return exercise.verdict(answer, 10 * seconds)  # the timer comes first
+            answer.start()
+            return exercise.verdict(answer, 10 * seconds)  # the clock of the answer comes first

@@ -2023,7 +2023,6 @@ class RandomFeatureRidgeClassifier(_LeastSquaresClassifier, _FeatureRidge):
             return self
         first = "_stream" not in vars(self)
         X, like = self._validate(X, reset=first)
-        y = np.asarray(y)
         self._first_classes(classes, first)
         targets = self._targets(_check_labels(self, y, X.shape[0]), X)
         w = _check_weights(sample_weight, X, may_vanish=True)

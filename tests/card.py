@@ -22,6 +22,7 @@ WAITS = {"_local_scalar_dense", "is_nonzero", "equal", "allclose", "nonzero", "m
 # Whether a factorization succeeded is asked by the host.
 FACTORIZATIONS = {"_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "linalg_eig", "linalg_lstsq"}
 ROWS = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}  # their indices may lie on the host
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "addbmm"}  # not of integers
 
 # Below this mode nothing reads the mark of a complex conjugate that is still to be taken.
 EAGER = {torch.ops.aten._conj.default: torch.ops.aten._conj_physical.default,
@@ -169,6 +170,12 @@ class Stand(TorchDispatchMode):
             raise RuntimeError(f"Expected a 'cuda' device type for generator but found '{generator.device.type}'")
         if name in ("copy_", "_to_copy"):
             return
+        if here and name.rstrip("_") in PRODUCTS and not (args[0].is_floating_point() or args[0].is_complex()):
+            raise RuntimeError(f'"{name}_cuda" not implemented for {args[0].dtype}')
+        if here and name == "linalg_lstsq":
+            if kwargs.setdefault("driver", "gels") not in (None, "gels"):
+                raise RuntimeError("torch.linalg.lstsq: parameter `driver` should be one of (gels) for a card")
+            kwargs["driver"] = "gels"
         if name in ROWS:
             tensors = [args[0]] + [t for t in args[1] if t is not None and (t.is_cuda and not args[0].is_cuda)] + [
                 t for t in args[2:3] if t.ndim]
@@ -198,6 +205,8 @@ class Door(TorchFunctionMode):
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         if name in ("to", "cpu", "cuda") and args and isinstance(args[0], torch.Tensor):
             return self.to(name, *args, **kwargs)
+        if name == "meshgrid" and len({t.is_cuda for t in (args[0] if isinstance(args[0], (tuple, list)) else args)}) > 1:
+            raise RuntimeError("torch.meshgrid: expected all tensors to have the same device")
         if name == "type_as":
             return args[0].to(args[1])
         if name in ("tensor", "as_tensor", "asarray", "new_tensor"):

@@ -35,6 +35,10 @@ OPS = {
     "values of the host": lambda x: x.index_put_((torch.zeros(2, dtype=torch.long, device="cuda"),), torch.ones(2, 3)),
     "positions of the host": lambda x: x.index_add_(0, torch.zeros(2, dtype=torch.long), x),
     "generator of the host": lambda x: torch.randn(2, device="cuda", generator=torch.Generator()),
+    "product of integers": lambda x: x.long() @ x.long().T,
+    "integers, one by one": lambda x: torch.dot(x[0].long(), x[0].long()),
+    "least squares of deficient rank": lambda x: torch.linalg.lstsq(x, x, driver="gelsd"),
+    "a grid of two devices": lambda x: torch.meshgrid(x[0], torch.ones(2), indexing="ij"),
     "a second card": lambda x: torch.zeros(1, device="cuda:7"),
     "gradient": lambda x: torch.autograd.grad((x.cpu().requires_grad_() * torch.ones(3)).sum(), x),
 }

@@ -1,6 +1,7 @@
 """Exercises: the checker, and every exercise against right answers, wrong answers and its stub."""
 
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -448,6 +449,7 @@ HOSTILE = {
     "the exit": ("raise SystemExit(0)", "runs"),
     "the model": ("from rfteach.exercises import exercises\n    return exercises('kernels')['gram'].model(X, Z, sigma)", "runs"),
     "too much to send": ("return np.ones((5000, 5000))", "runs"),
+    "another shape of its input": ("X.shape = -1\n    return np.ones(1)", "inputs unchanged"),
     "an object": ("return type('Gram', (), {'__reduce__': lambda self: (exit, (0,))})()", "returns"),
 }
 PATCHES = {
@@ -541,6 +543,62 @@ def test_every_model_passes_through_the_channel(topic):
         assert (verdict := ex.verdict(through)) is None, verdict
 
 
+FORGED = """import json, os, random, stat, struct
+def forge(message):
+    data = json.dumps(message).encode()
+    for place in range(3, 20):
+        try:
+            if stat.S_ISFIFO(os.fstat(place).st_mode):
+                os.write(place, struct.pack(">Q", len(data)) + data)
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes have no numbers there")
+@pytest.mark.parametrize("message", ["[]", "'cell'", "{'cell': random.random()}", "{'cell': 'x'}", "{'cell': []}",
+                                     "{'cell': None}", "{'parameters': 5}", "{'value': 1}"])
+def test_a_forged_message_ends_in_a_verdict(tmp_path, message, monkeypatch):
+    """No error reaches the next student, and the cell that dies is not tried for ever."""
+    monkeypatch.setattr(checker, "exercises", lambda topic: {"gram": exercises(topic)["gram"]})
+    file = tmp_path / "answers.py"
+    file.write_text(f"{FORGED}forge({message}) or os._exit(0)\nimport numpy as np\n{GRAM}", encoding="utf-8")
+    found, = checker.grade(file, "kernels", seconds=5)
+    assert isinstance(found.accepted, bool) and found.seconds < 60
+    file.write_text(f"import numpy as np\n{FORGED}\ndef gram(X, Z, sigma):\n    forge({message})\n", encoding="utf-8")
+    found, = checker.grade(file, "kernels", seconds=5)
+    assert not found.accepted and found.violated in ("runs", "returns")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process can be set free")
+def test_a_process_that_is_set_free_does_not_hold_the_grading_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(checker, "exercises", lambda topic: {"gram": exercises(topic)["gram"]})
+    free = "import os, time\ndef gram(X, Z, sigma):\n    os.fork() and os._exit(0)\n    os.setsid()\n    time.sleep(40)\n"
+    (tmp_path / "answers.py").write_text(free, encoding="utf-8")
+    found, = checker.grade(tmp_path / "answers.py", "kernels", seconds=2)
+    assert found.violated == "time" and found.seconds < 20
+
+
+@pytest.mark.parametrize("cell", [
+    f"display(1)\n{GRAM}", f"{GRAM}x = (5\n     % 3)", f"%matplotlib inline\n!ls\n{GRAM}",
+    f"s = '''\n% 1\n'''\nassert '%' in s\n{GRAM}", f"import pickle\n{GRAM}gram = pickle.loads(pickle.dumps(gram))",
+    f"{GRAM.replace('gram', 'mine')}from rfteach.exercises import check\ncheck(name='kernels.gram', answer=mine)",
+])
+def test_what_runs_in_a_notebook_is_graded(tmp_path, cell):
+    import json
+
+    cells = [{"cell_type": "code", "source": f"import numpy as np\n{cell}"}]
+    for name, text in (("a.ipynb", json.dumps({"cells": cells})), ("A.IPYNB", "\ufeff" + json.dumps({"cells": cells}))):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        assert checker._graded(exercises("kernels")["gram"], checker._cells(tmp_path / name), set(), tmp_path, 10, 2**32) is None
+
+
+def test_a_script_says_its_encoding(tmp_path):
+    for encoding, head in (("utf-8-sig", ""), ("latin-1", "# -*- coding: latin-1 -*-\n")):
+        (tmp_path / "a.py").write_text(f"{head}name = 'Müller'", encoding=encoding)
+        assert checker._cells(tmp_path / "a.py") == ["name = 'Müller'"]
+
+
 def test_grading_refuses_what_it_cannot_read(tmp_path):
     (tmp_path / "answers.py").write_text("def gram(:", encoding="utf-8")
     (tmp_path / "answers.ipynb").write_text("[]", encoding="utf-8")
@@ -551,7 +609,10 @@ def test_grading_refuses_what_it_cannot_read(tmp_path):
         checker.grade(tmp_path / "missing.py", "kernels")
     with pytest.raises(ValueError, match="did you mean 'kernels'"):
         checker.grade(tmp_path / "answers.py", "kernel")
-    for limits in ({"seconds": 0}, {"memory": -1}):
+    (tmp_path / "answers.ipynb").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(ValueError, match="is neither a notebook nor a script"):
+        checker.grade(tmp_path / "answers.ipynb", "kernels")
+    for limits in ({"seconds": 0}, {"memory": -1}, {"seconds": np.inf}, {"memory": np.inf}):
         with pytest.raises(ValueError, match="seconds and memory must be positive"):
             graded(tmp_path, GRAM, **limits)
 
@@ -572,7 +633,8 @@ def test_command_that_grades(tmp_path, capsys):
     assert main(["grade", "kernels", "missing.py", files[0]]) == 2
     printed = capsys.readouterr()
     assert "missing.py" in printed.err and f"{files[0]}: 1 of 5 accepted" in printed.out
-    for words, hint in ((["kernel", files[0]], "did you mean 'kernels'?"), (["kernels", files[0], "--seconds", "0"], "positive")):
+    for words, hint in ((["kernel", files[0]], "did you mean 'kernels'?"), (["kernels", files[0], "--seconds", "0"], "above 0"),
+                        (["kernels", files[0], "--memory", "inf"], "below 1e6")):
         with pytest.raises(SystemExit) as stopped:
             main(["grade", *words])
         assert stopped.value.code == 2 and hint in capsys.readouterr().err

@@ -472,6 +472,19 @@ def test_verdict_is_given_to_nobody(small, tmp_path):
     assert (tmp_path / "report.html").exists()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk here is always full")
+def test_output_that_cannot_be_written(tmp_path):
+    """No output at all is no error, a full disk is one; neither is a traceback, or status 1, which says something else."""
+    (tmp_path / "answers.py").write_text("", encoding="utf-8")
+    code = "import sys, rfteach.cli; sys.exit(rfteach.cli.main())"
+    for words, closed, full in (["reproduce", "--list"], 0, 2), (["grade", "kernels", str(tmp_path / "answers.py")], 1, 2):
+        for target, status in (">&-", closed), (">/dev/full", full):
+            done = subprocess.run(["sh", "-c", f'"$@" {target}', "sh", sys.executable, "-c", code, *words],
+                                  stderr=subprocess.PIPE, text=True)
+            assert done.returncode == status and "Traceback" not in done.stderr
+            assert ("cannot be written" in done.stderr) == (status == 2)
+
+
 def test_output_in_ascii():
     for words in (["reproduce", "--list"], ["reproduce", "--help"]):
         done = subprocess.run([sys.executable, "-c", "import sys, rfteach.cli; sys.exit(rfteach.cli.main())", *words], capture_output=True,

@@ -859,3 +859,9 @@ def test_examples_in_docstrings():
     with np.printoptions():
         found = doctest.testmod(rfteach.ridge, extraglobs={"np": np})
     assert found.attempted >= 10 and found.failed == 0
+
+
+def test_masked_labels_of_a_block_are_refused():
+    X, y = np.arange(6.0)[:, None], np.ma.array([0, 1, 0, 1, 0, 1], mask=[1, 0, 0, 0, 0, 0])
+    with pytest.raises(ValueError, match="mask"):
+        RandomFeatureRidgeClassifier(alpha=1.0).partial_fit(X, y, classes=[0, 1])
