@@ -41,9 +41,10 @@ def left_out_parts(n: int, n_folds: str | int = "auto") -> Iterator[tuple[np.nda
     auto = isinstance(n_folds, str)
     parts = min(5 if auto else n_folds, n)
     part = np.arange(n) % parts
-    used = min(parts, math.ceil(200 * parts / n)) if auto else parts
-    for k in range(used):
+    for k in range(parts):
         yield np.flatnonzero(part != k), np.flatnonzero(part == k)
+        if auto and (part <= k).sum() >= 200:
+            return
 
 
 def left_out_squares(fit: Callable, X: torch.Tensor, Y: torch.Tensor, w: torch.Tensor, parts) -> torch.Tensor:
@@ -57,7 +58,7 @@ def left_out_squares(fit: Callable, X: torch.Tensor, Y: torch.Tensor, w: torch.T
     parts : iterable of pairs of index arrays
         As from `left_out_parts`.
     """
-    squares = torch.full_like(Y, torch.nan)
+    squares, X = torch.full_like(Y, torch.nan), X.double()  # rounding decides nothing
     for train, test in parts:
         predict = fit(X[train], Y[train], w[train])
         squares[test] = (Y[test] - predict(X[test]).to(Y)).square()
@@ -162,8 +163,10 @@ def choose(
     seen = ~squares.isnan().any(1)
     share = w[seen] / w[seen].sum()
     names, best = ["constant"] * Y.shape[1], candidates["constant"][seen]
+    rounding = 64 * torch.finfo(Y.dtype).eps * Y.abs().amax(0)
     for name, rival in candidates.items():
-        gain = best - rival[seen]
+        apart = (best.sqrt() - rival[seen].sqrt()).abs() > rounding
+        gain = torch.where(apart, best - rival[seen], 0.0)
         mean = share @ gain
         error = (share.square() @ (gain - mean).square()).sqrt()
         still = torch.tensor([n == "constant" for n in names], device=Y.device)
