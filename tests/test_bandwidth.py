@@ -536,3 +536,9 @@ def test_bad_input_is_refused_by_name(call, error, words):
 
 def test_examples_in_docstrings():
     assert doctest.testmod(importlib.import_module("rfteach.bandwidth")).failed == 0
+
+
+@pytest.mark.parametrize("bad", ["yes", None, 2, np.array([1, 2])])
+def test_wrong_per_input_is_named(bad):
+    with pytest.raises(ValueError, match="per_input must be 'auto', True or False"):
+        learn_bandwidth([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0], per_input=bad)
