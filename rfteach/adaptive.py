@@ -509,8 +509,9 @@ class AdaptiveFeatureRegressor(_Expansion):
         X = X[rows].detach().double()
         self.bounds_, d = self._find_bounds(X), X.shape[1]
         rng, self.activation_ = random_generator(self.random_state), "cos"
-        scale = _power_of_two(Y)
-        Y = Y / scale
+        scale = [_power_of_two(y) for y in Y.T]
+        units = Y.new_tensor(scale)
+        Y = Y / units
         centre = (w @ Y) / w.sum()
         spread = ((w @ (Y - centre).square()) / w.sum()).sqrt()
         still = spread <= 1e-14 * Y.abs().amax(0)
@@ -546,12 +547,15 @@ class AdaptiveFeatureRegressor(_Expansion):
         W, b = torch.from_numpy(W), torch.from_numpy(b)
         C, offset, W, b, _ = self._settle(choice, X, scale, C, offset, W, b)
         self.frequencies_, self.phases_ = W.numpy(), b.numpy()
-        A = C.cpu().numpy() * np.exp(1j * self.phases_)
-        C, offset = (C * scale).cpu().numpy(), (offset * scale).cpu().numpy()
+        share = (units / units.max())[:, None]  # of all outputs, in one unit
+        A = (C * share).cpu().numpy() * np.exp(1j * self.phases_)
+        C, offset = (C * units[:, None]).cpu().numpy(), (offset * units).cpu().numpy()
         self.coef_ = C[0] if self._one_column else C
         self.intercept_ = float(offset[0]) if self._one_column else offset
-        if choice is not None and "expansion" not in choice.names:
-            self.active_inputs_ = np.flatnonzero(self.frequencies_.any(0))
+        if choice is not None:
+            learned = self.active_inputs_ if "expansion" in choice.names else []
+            moved = np.flatnonzero(self.frequencies_.any(0))
+            self.active_inputs_ = np.union1d(learned, moved).astype(int)
         terms = _wave_terms(self.frequencies_, A, self.bounds_)[1]
         shares = {u: float(v.sum()) for u, v in terms.items()}
         whole = sum(shares.values()) or 1.0

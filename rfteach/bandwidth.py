@@ -703,7 +703,8 @@ def learn_bandwidth(
     )
     # in random order, so that the first ones are a sample, too
     X, Y = X.detach()[rows[:n_subsample]].double(), Y[:n_subsample]
-    if not isinstance(per_input, bool) and per_input != "auto":
+    word = isinstance(per_input, str) and per_input == "auto"
+    if not word and not isinstance(per_input, bool):
         raise ValueError(f"per_input must be 'auto', True or False, got {per_input!r}")
     U, start, fixed = _start(X, per_input)
     Y, spread, constant = _standardised(Y)

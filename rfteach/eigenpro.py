@@ -626,6 +626,10 @@ class _EigenPro(BaseEstimator):
                 raise ValueError(
                     f"{name} must be a number from 0 to below {high}, got {value!r}"
                 )
+        if not isinstance(self.early_stopping, (bool, np.bool_)):
+            raise ValueError(
+                f"early_stopping must be True or False, got {self.early_stopping!r}"
+            )
         if self.early_stopping and not self.validation_fraction > 0:
             raise ValueError(
                 "validation_fraction must be above 0 for early_stopping, got 0; early_stopping=False "

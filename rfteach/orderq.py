@@ -808,7 +808,7 @@ def _wide_waves(X, slopes, activation):
     width, phase = (1e-3, -math.pi / 2 if activation == "cos" else 0.0) if flat else (1.0, 100.0)
     w, slopes = width / half, slopes[:, moves]
     W = X.new_zeros(len(w), X.shape[1], dtype=torch.float64)
-    W[torch.arange(len(w)), moves.nonzero()[:, 0]] = w
+    W[torch.arange(len(w), device=w.device), moves.nonzero()[:, 0]] = w
     C = slopes / w
     e = (0.0 if flat else phase) * C.sum(1) - slopes @ middle
     return W.cpu(), (phase - middle * w).cpu(), C, e
@@ -824,14 +824,14 @@ class _Expansion(MultiOutputMixin, RegressorMixin, BaseEstimator):
         W and b, and for each wave its place in W as it was, or from N on.
         """
         report(self, choice, len(C), unit)
-        place = torch.arange(len(W))
+        place = torch.arange(len(W), device="cpu")
         if choice is not None:
             own = torch.tensor([name == "expansion" for name in choice.names], device=C.device)
             C = torch.where(own[:, None], C, 0.0)
             offset = torch.where(own, offset, choice.intercepts)
             V, v, D, e = _wide_waves(X, choice.slopes, self.activation_)
             W, b, C = torch.cat([W, V]), torch.cat([b, v]), torch.cat([C, D], 1)
-            offset, place = offset - e, torch.arange(len(W))
+            offset, place = offset - e, torch.arange(len(W), device="cpu")
         used = (C != 0).any(0).cpu()
         return C[:, used.to(C.device)], offset, W[used], b[used], place[used]
 
@@ -877,7 +877,7 @@ class _SparseExpansion(_Expansion):
     weights w (n,), and a dict of fitted attributes; and ``_left_out(X, Y, w)``: the squared residuals
     (n, k) of rows that were left out, and the parts that they were left out in, or two times None to
     keep what was found anyway. The rows stand in an order that looks random and depends on their
-    values alone; y is divided by ``self._scale``. Features are computed in float64. A subclass may
+    values alone; each y is divided by its number in ``self._scale``. Features are computed in float64. A subclass may
     extend ``_check`` and the methods up to ``fit``, and use them.
     """
 
@@ -978,8 +978,9 @@ class _SparseExpansion(_Expansion):
             w = torch.ones(len(X), dtype=torch.float64, device=X.device)
         rows, Y, w = distinct_rows(X, Y.double(), weight=w)
         X = X[rows].detach()
-        scale = self._scale = _power_of_two(Y)
-        Y = Y / scale
+        scale = self._scale = [_power_of_two(y) for y in Y.T]
+        units = Y.new_tensor(scale)
+        Y = Y / units
         self.activation_ = self.activation
         rng = random_generator(self.random_state)
         self.order_ = self._choose_order(X, Y, w, rng)
@@ -1004,7 +1005,7 @@ class _SparseExpansion(_Expansion):
         C, offset, W, b, place = self._settle(choice, X, scale, C, offset, W, b)
         self.support_ = place.numpy()
         self.frequencies_, self.phases_ = W.numpy(), b.numpy()
-        C, offset = (C * scale).cpu().numpy(), (offset * scale).cpu().numpy()
+        C, offset = (C * units[:, None]).cpu().numpy(), (offset * units).cpu().numpy()
         self.coef_ = C[0] if self._one_column else C
         self.intercept_ = float(offset[0]) if self._one_column else offset
         self._quantiles = _weighted_quantiles(X, w).cpu().numpy()
@@ -1073,16 +1074,23 @@ def _path(AT, y, sigmas, max_iter):
         yield c
 
 
-def _cross_validate(A, y, parts, max_iter, patience=2):
+def _cross_validate(A, y, root, parts, max_iter, patience=2):
     """Squared errors (n, 31) on left-out rows for each tolerance; inf for those not tried.
 
+    ``root`` (n,) is what the constant was multiplied by, as A and y were: the roots of the weights, or
+    zero if there is no constant. What is fitted to a part is centred without the rows left out.
     One path for each part, all down to one tolerance before any goes on, until the error has
     not fallen for ``patience`` of them.
     """
-    errors, squares, paths = np.full(len(_TOLERANCES), np.inf), [], []
-    for kept, _ in parts:
-        sigmas = _TOLERANCES * np.linalg.norm(y[kept])
-        paths.append(_path(A[kept].T.copy(order="C"), y[kept], sigmas, max_iter))
+    errors, squares, paths, means = np.full(len(_TOLERANCES), np.inf), [], [], []
+    for kept, out in parts:
+        one = root / (np.linalg.norm(root[kept]) or 1.0)
+        AT, mean = A[kept].T.copy(order="C"), one[kept] @ y[kept]
+        means.append((AT @ one[kept], mean, one[out]))
+        for row, m in zip(AT, means[-1][0]):
+            row -= m * one[kept]
+        t = y[kept] - mean * one[kept]
+        paths.append(_path(AT, t, _TOLERANCES * np.linalg.norm(t), max_iter))
     for g in range(len(errors)):
         found = [next(path, ()) for path in paths]
         if any(c is None for c in found) and errors.argmin() == g - 1:
@@ -1094,8 +1102,8 @@ def _cross_validate(A, y, parts, max_iter, patience=2):
         if any(c is None or len(c) == 0 for c in found):
             break
         squares.append(np.empty(len(y)))
-        for (_, out), c in zip(parts, found):
-            squares[g][out] = np.square(y[out] - A[out] @ c)
+        for (_, out), (of_A, of_y, one), c in zip(parts, means, found):
+            squares[g][out] = np.square(y[out] - A[out] @ c - (of_y - of_A @ c) * one)
         errors[g] = squares[g].sum()
         if g - errors[: g + 1].argmin() >= patience:
             break
@@ -1158,7 +1166,8 @@ class SRFERegressor(_SparseExpansion):
         Mean squared error of what was chosen, on rows that were left out; NaN for a tolerance that is
         a number.
     errors_ : dict
-        The same for each of the three, by name; empty for a tolerance that is a number.
+        The same for each of the three, by name; of two for a callable activation, which makes no planes;
+        empty for a tolerance that is a number.
     order_ : int
         The order in use.
     activation_ : str or callable
@@ -1258,7 +1267,8 @@ class SRFERegressor(_SparseExpansion):
             squares = [np.zeros(len(y))]
             if size > 0 and len(y) > 1:
                 parts = list(left_out_parts(len(y), self.n_folds))
-                errors, squares = _cross_validate(A, y, parts, self.max_iter)
+                root = np.sqrt(w) if self.fit_intercept else np.zeros(len(y))
+                errors, squares = _cross_validate(A, y, root, parts, self.max_iter)
                 errors /= len(y)
             self._squares.append(torch.from_numpy(squares[errors.argmin()] / w))
             for tolerance in _TOLERANCES[: errors.argmin() + 1][::-1]:

@@ -707,7 +707,8 @@ class HARFERegressor(_SparseExpansion):
     error_ : float or numpy.ndarray of shape (n_targets,)
         Mean squared error of what was chosen, on rows that were left out; NaN for ``n_folds=None``.
     errors_ : dict
-        The same for each of the three, by name; empty for ``n_folds=None``.
+        The same for each of the three, by name; of two for a callable activation, which makes no planes;
+        empty for ``n_folds=None``.
     supports_ : list of tuple of int
         The sets of inputs that the features were finally drawn on.
     order_ : int
@@ -928,7 +929,8 @@ class HARFERegressor(_SparseExpansion):
         out[S] = _solve_auto(A[:, S], y, fit.lam)[:, 0]
         self.sparsity_.append(int((out != 0).sum()))
         self.alpha_.append(fit.lam)
-        self.loo_error_.append(fit.error * self._scale * self._scale)
+        unit = self._scale[len(self.loo_error_)]
+        self.loo_error_.append(fit.error * unit * unit)
         return out, {}
 
     def _pursue(self, A, y, w, lams, smallest):

@@ -41,9 +41,10 @@ def left_out_parts(n: int, n_folds: str | int = "auto") -> Iterator[tuple[np.nda
     auto = isinstance(n_folds, str)
     parts = min(5 if auto else n_folds, n)
     part = np.arange(n) % parts
-    used = min(parts, math.ceil(200 * parts / n)) if auto else parts
-    for k in range(used):
+    for k in range(parts):
         yield np.flatnonzero(part != k), np.flatnonzero(part == k)
+        if auto and (part <= k).sum() >= 200:
+            return
 
 
 def left_out_squares(fit: Callable, X: torch.Tensor, Y: torch.Tensor, w: torch.Tensor, parts) -> torch.Tensor:
@@ -57,7 +58,7 @@ def left_out_squares(fit: Callable, X: torch.Tensor, Y: torch.Tensor, w: torch.T
     parts : iterable of pairs of index arrays
         As from `left_out_parts`.
     """
-    squares = torch.full_like(Y, torch.nan)
+    squares, X = torch.full_like(Y, torch.nan), X.double()  # rounding decides nothing
     for train, test in parts:
         predict = fit(X[train], Y[train], w[train])
         squares[test] = (Y[test] - predict(X[test]).to(Y)).square()
@@ -91,7 +92,7 @@ def plane(
     for y in Y.T:
         model = RandomFeatureRidge(FunctionTransformer(), fit_intercept=fit_intercept)
         model.fit(A, y, sample_weight=w)
-        slopes.append(torch.as_tensor(model.coef_).to(Y) / scale)
+        slopes.append(torch.from_numpy(model.coef_).to(Y) / scale)
         intercepts.append(model.intercept_)
     return torch.stack(slopes), Y.new_tensor(intercepts)
 
@@ -162,9 +163,10 @@ def choose(
     seen = ~squares.isnan().any(1)
     share = w[seen] / w[seen].sum()
     names, best = ["constant"] * Y.shape[1], candidates["constant"][seen]
+    rounding = 64 * torch.finfo(Y.dtype).eps * Y.abs().amax(0)
     for name, rival in candidates.items():
-        gain = best - rival[seen]
-        gain = torch.where(gain.abs() > 1e-9 * best, gain, 0.0)  # equal but for rounding
+        apart = (best.sqrt() - rival[seen].sqrt()).abs() > rounding
+        gain = torch.where(apart, best - rival[seen], 0.0)
         mean = share @ gain
         error = (share.square() @ (gain - mean).square()).sqrt()
         still = torch.tensor([n == "constant" for n in names], device=Y.device)
@@ -196,7 +198,7 @@ def report(model, choice: Choice | None, n_outputs: int, unit: float | list[floa
     names, errors = ["expansion"] * n_outputs, {}
     if choice is not None:
         names = choice.names
-        unit = torch.as_tensor(unit, dtype=torch.float64)
+        unit = torch.as_tensor(unit, dtype=torch.float64, device="cpu")
         errors = {key: (e.cpu() * unit * unit).numpy() for key, e in choice.errors.items()}
     error = np.array([errors[name][j] if errors else math.nan for j, name in enumerate(names)])
     if model._one_column:

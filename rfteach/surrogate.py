@@ -1329,7 +1329,11 @@ class ProjectedSurrogate(
             Y = Y / Y.new_tensor(scale)
             model = clone(self).set_params(n_folds=None, verbose=False)
             parts = list(left_out_parts(len(X), self.n_folds))
-            fit = lambda X, Y, w: clone(model).fit(X, Y).predict
+
+            def fit(X, Y, w):
+                predict = clone(model).fit(X, Y[:, 0] if one_column else Y).predict
+                return lambda T: predict(T).reshape(len(T), -1)
+
             choice = choose(left_out_squares(fit, X, Y, w, parts), X, Y, w, parts)
         report(self, choice, len(scale), scale)
         self._planes = choice and [

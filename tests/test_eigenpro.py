@@ -1840,3 +1840,9 @@ def test_checkpoint_that_lacks_an_entry(tmp_path, entry):
     words = r"coefficients of shape \(5, 1\), expected \(90, 1\)" if entry == "c" else f"no entry '{entry}'"
     with pytest.raises(ValueError, match=f"checkpoint='.*run.npz' .*{words}"):
         regressor(5, checkpoint=path).fit(X0, Y0)
+
+
+@pytest.mark.parametrize("bad", ["yes", None, 2, "auto"])
+def test_early_stopping_is_true_or_false(bad):
+    with pytest.raises(ValueError, match=f"early_stopping must be True or False, got {bad!r}"):
+        EigenProRegressor(early_stopping=bad).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0])
