@@ -1074,7 +1074,7 @@ def _path(AT, y, sigmas, max_iter):
         yield c
 
 
-def _cross_validate(A, y, root, parts, max_iter, patience=2):
+def _cross_validate(A, y, root, parts, max_iter, patience=4):
     """Squared errors (n, 31) on left-out rows for each tolerance; inf for those not tried.
 
     ``root`` (n,) is what the constant was multiplied by, as A and y were: the roots of the weights, or
