@@ -180,7 +180,7 @@ def cases():
         Case(lambda: GradientPCA(random_state=0), dict(alpha=[0.0, 0.1]), True, parts={}, seen=products),
         Case(lambda: SparsePCE(3), dict(degree=[1, 2]), True, True),
         Case(lambda: AnisotropicKernelPCA(2), dict(n_components=[1, 2]), True, seen=products),
-        Case(lambda: ProjectedSurrogate(None, SparsePCE(2), budget=3, random_state=0), dict(n_reduced=[1]), True,
+        Case(lambda: ProjectedSurrogate(None, SparsePCE(2, n_folds=None), budget=3, random_state=0), dict(n_reduced=[1]), True,
              True, goes_on=True),
         Case(lambda: AdaptiveFeatureRegressor(12, 2, n_frequencies=3, max_iter=3, random_state=0),
              dict(n_components=[6, 12]), True, True),

@@ -35,7 +35,7 @@ from rfteach.ridge import (
     _power_of_two,
 )
 from .selection import check_folds, choose, left_out_parts, left_out_squares, refits
-from .surrogate import _box, _join_waves, _wave_terms
+from .surrogate import _box, _join_waves, _wave_terms, _without_units
 
 # %% ../nbs/10_adaptive.ipynb #3cea55b6
 def _symmetric_sums(T, q):
@@ -541,7 +541,8 @@ class AdaptiveFeatureRegressor(_Expansion):
         offset = torch.from_numpy(offset + constant).to(Y) + centre
         choice = None
         if self.n_folds is not None and len(X) > 1:
-            parts = list(left_out_parts(len(X), self.n_folds))
+            order = distinct_rows(_without_units(X))
+            parts = [[order[rows] for rows in pair] for pair in left_out_parts(len(order), self.n_folds)]
             squares = left_out_squares(refits(self, bounds=self.bounds_), X, Y, w, parts)
             choice = choose(squares, X, Y, w, parts)
         W, b = torch.from_numpy(W), torch.from_numpy(b)

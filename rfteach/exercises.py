@@ -842,6 +842,7 @@ class _Remote:
             [sys.executable, "-P", "-c", "from rfteach.exercises import _serve; _serve()"], cwd=folder, env=env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         self.link = _Link(self.process.stdout, self.process.stdin)
+        self._over = False
         self._job = dict(name=name, cells=cells, without=sorted(without), memory=memory)
         self.start()
 
@@ -850,11 +851,15 @@ class _Remote:
 
     def __exit__(self, *error):
         self._kill()
+        self._over = True
         self._talk.join(1)
         if not self._talk.is_alive():  # else a process that was set free still holds the line
-            self.process.stdout.close()
+            self._hang_up()
+
+    def _hang_up(self):
+        for end in (self.process.stdout, self.process.stdin):
             with suppress(OSError):
-                self.process.stdin.close()
+                end.close()
 
     def _kill(self):
         if self.process.returncode is None:  # nobody has waited for it, so its number is its own
@@ -880,6 +885,9 @@ class _Remote:
                 box.put(self.link.receive())
             except _BROKEN:
                 box.put(None)
+            finally:
+                if self._over:  # nobody waits any more
+                    self._hang_up()
 
         self._talk = threading.Thread(target=talk, daemon=True)
         self._talk.start()

@@ -8,12 +8,12 @@ __all__ = ['left_out_parts', 'left_out_squares', 'plane', 'constant', 'Choice', 
 # %% ../nbs/03_selection.ipynb #5e1ec705
 import math
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import check_scalar
 
@@ -47,7 +47,9 @@ def left_out_parts(n: int, n_folds: str | int = "auto") -> Iterator[tuple[np.nda
             return
 
 
-def left_out_squares(fit: Callable, X: torch.Tensor, Y: torch.Tensor, w: torch.Tensor, parts) -> torch.Tensor:
+def left_out_squares(fit: Callable, X: torch.Tensor, Y: torch.Tensor, w: torch.Tensor,
+    parts: Iterable[tuple[np.ndarray, np.ndarray]],
+) -> torch.Tensor:
     """The squares (3.31), of shape (n, k); NaN for rows that no part leaves out.
 
     Parameters
@@ -130,7 +132,7 @@ def choose(
     X: torch.Tensor,
     Y: torch.Tensor,
     w: torch.Tensor,
-    parts,
+    parts: Iterable[tuple[np.ndarray, np.ndarray]],
     *,
     fit_intercept: bool = True,
     planes: bool = True,
@@ -182,7 +184,7 @@ def choose(
     return Choice(names, errors, slopes, intercepts)
 
 
-def report(model, choice: Choice | None, n_outputs: int, unit: float | list[float]) -> None:
+def report(model: BaseEstimator, choice: Choice | None, n_outputs: int, unit: float | list[float]) -> None:
     """Set what a fitted estimator says of the choice: ``chosen_``, ``error_`` and ``errors_``.
 
     Parameters
@@ -216,7 +218,7 @@ def check_folds(n_folds: str | int | None) -> None:
     check_scalar(n_folds, "n_folds", numbers.Integral, min_val=2)
 
 
-def refits(model, **settings) -> Callable:
+def refits(model: BaseEstimator, **settings: object) -> Callable:
     """What `left_out_squares` takes: a clone of an estimator with ``n_folds=None``, fitted to some rows.
 
     Parameters

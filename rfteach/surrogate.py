@@ -1159,6 +1159,11 @@ def _adam(X, y, box, k, steps, rng, report):
     return best.numpy(), np.array(history)
 
 # %% ../nbs/10_surrogate.ipynb #7872130b
+def _without_units(X):
+    """X with each column times a power of two: the same whatever power of two X is multiplied by."""
+    return torch.ldexp(X, -torch.frexp(X.abs().amax(0)).exponent)
+
+
 class ProjectedSurrogate(
     ClassNamePrefixFeaturesOutMixin,
     MultiOutputMixin,
@@ -1323,8 +1328,9 @@ class ProjectedSurrogate(
     def _compare(self, X, Y, one_column):
         """Whether a constant or a plane takes the place of the surrogate; copies of a row count as one."""
         self._one_column, choice = one_column, None
-        rows, Y, w = distinct_rows(X.detach().cpu(), Y.double().cpu())
-        X, scale = X.detach().cpu()[rows], [_power_of_two(t) for t in Y.T]
+        X = X.detach().cpu()
+        rows, Y, w = distinct_rows(_without_units(X), Y.double().cpu())
+        X, scale = X[rows], [_power_of_two(t) for t in Y.T]
         if self.n_folds is not None and len(X) > 1:
             Y = Y / Y.new_tensor(scale)
             model = clone(self).set_params(n_folds=None, verbose=False)

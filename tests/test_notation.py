@@ -19,22 +19,23 @@ SYNC = "To mend: make sync"
 # Arguments that stand for no symbol. Where a name is a symbol for one callable and a setting of
 # another, write the latter as "callable.name", for example "plot_rate.label". Keep the order.
 SETTINGS = [
-    "answer", "any_code", "args", "argv", "attn_mask", "average_attn_weights", "ax", "axes", "backend",
-    "batch_first", "bias", "budget", "cache", "cache_size", "callback", "causal", "checkpoint",
-    "choice", "classes", "collapse", "columns", "compare", "complete", "criterion", "description",
-    "device", "download", "draws", "dropout", "dtype", "early_stopping", "embed_dim", "entry",
-    "estimator", "Exercise.seconds", "extra", "fail", "fit", "fit_intercept", "form", "found",
+    "Exercise.seconds", "answer", "any_code", "args", "argv", "attn_mask", "average_attn_weights",
+    "ax", "axes", "backend", "batch_first", "bias", "budget", "cache", "cache_size", "callback",
+    "causal", "checkpoint", "choice", "classes", "collapse", "columns", "compare", "complete",
+    "criterion", "description", "device", "download", "draws", "dropout", "dtype", "early_stopping",
+    "embed_dim", "entry", "estimator", "extra", "fail", "fit", "fit_intercept", "form", "found",
     "function", "gated", "grade.seconds", "group", "heads", "is_causal", "kdim", "keep", "keeps_dtype",
     "key_mask", "key_padding_mask", "kind", "label", "left", "left_name", "max_bytes",
-    "max_candidates", "max_iter", "memory", "method", "missing", "model", "n_bytes", "n_folds",
+    "max_candidates", "max_iter", "memory", "method", "missing", "n_bytes", "n_folds",
     "n_iter_no_change", "n_outputs", "n_points", "n_sweeps", "name", "ndim", "need_weights",
     "normalize", "num_heads", "once", "optimizer", "other", "out", "outside", "path", "per_input",
     "phases", "planes", "pooled", "progress", "pursuit", "random_state", "rcond", "records", "redraw",
-    "reset", "return_interval", "return_X_y", "returns", "right", "right_name", "row_bytes", "rows",
-    "rtol", "rtol_single", "sampling", "search", "seed", "selection", "settings", "shape", "single",
-    "sizes", "solver", "sparse", "split", "standardize", "statistic", "supports", "tensors", "tier",
-    "timeout", "title", "tol", "topic", "topics", "unit", "validation", "validation_fraction", "vdim",
-    "verbose", "violates", "vmax", "vmin", "warm_start", "yerr",
+    "refits.model", "report.model", "reset", "return_X_y", "return_interval", "returns", "right",
+    "right_name", "row_bytes", "rows", "rtol", "rtol_single", "sampling", "search", "seed",
+    "selection", "settings", "shape", "single", "sizes", "solver", "sparse", "split", "standardize",
+    "statistic", "supports", "tensors", "tier", "timeout", "title", "tol", "topic", "topics", "unit",
+    "validation", "validation_fraction", "vdim", "verbose", "violates", "vmax", "vmin", "warm_start",
+    "yerr",
 ]
 
 
