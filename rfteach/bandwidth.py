@@ -714,7 +714,7 @@ def learn_bandwidth(
     learnable = Y.shape[1] > 0 and len(X) > 1
     if learnable:
         problem = kernel, U, Y, criterion
-        if per_input == "auto":
+        if word:
             found = _carried(problem, max_iter, tol)
         else:
             group = every if per_input else one

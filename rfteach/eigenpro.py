@@ -18,7 +18,7 @@ import uuid
 import warnings
 import zipfile
 import zlib
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -720,10 +720,10 @@ class _EigenPro(BaseEstimator):
         bandwidth = self.bandwidth
         if not isinstance(self.kernel, str) and isinstance(bandwidth, str):
             bandwidth = None if bandwidth == "median" else bandwidth
-        kernel = copy(as_kernel(self.kernel, bandwidth, X, Y))
+        kernel = as_kernel(self.kernel, bandwidth, X, Y)._copy()
         if isinstance(kernel.bandwidth, torch.Tensor):
             kernel.bandwidth = kernel.bandwidth.detach()
-        return deepcopy(kernel)
+        return kernel
 
     def _fit_map(self, X, Y):
         map_ = clone(self.feature_map)

@@ -47,7 +47,7 @@ from rfteach.ridge import (
     _check_weights,
     _power_of_two,
 )
-from .selection import Choice, choose, left_out_parts, report
+from .selection import choose, left_out_parts, report
 
 # %% ../nbs/06_orderq.ipynb #d048c357
 def sparse_frequencies(

@@ -7,7 +7,6 @@ __all__ = ['NystroemFeatures', 'RBFRegressor']
 
 # %% ../nbs/05_rbf.ipynb #44b97aa2
 import numbers
-import warnings
 from typing import Self
 
 import numpy as np
