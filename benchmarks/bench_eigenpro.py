@@ -6,8 +6,9 @@ import torch
 from scipy.sparse.linalg import lobpcg
 
 from harness import Contest, warm
-from rfteach.eigenpro import EigenProRegressor, eigenpro_step, top_eigensystem
+from rfteach.eigenpro_engine import KernelSpace, Rows
 from rfteach.kernels import Gaussian
+from rfteach.preconditioning import eigenpro_step, largest_step, preconditioner, top_eigensystem
 
 TITLE = "EigenPro: an epoch against the public algorithm and the products alone; 160 leading eigenvectors"
 
@@ -35,9 +36,10 @@ def epoch(n, d, B, dtype, outputs=10, m=2000, k=160):
     X, sigma = points(n, d, dtype)
     Y = X[:, :outputs].tanh().contiguous()
     m, k = min(m, n // 2), min(k, n // 20)
-    model = EigenProRegressor(Gaussian(sigma), n_subsample=m, n_eigen=k, batch_size=B, max_iter=1, random_state=0,
-                              cache_size=4096, early_stopping=False).fit(X, Y)
-    X, Y, P, step = model._X, Y[torch.from_numpy(model._order)], model._P, model.step_size_
+    space = KernelSpace(Gaussian(sigma), X)
+    unseen = X[m : 2 * m]
+    P = preconditioner(space.gram(X[:m])[0], k).calibrated(*space.gram(unseen, X[:m]))
+    step = largest_step(B, P.beta, P.lam) / 2
     c, total = torch.zeros_like(Y), X.double()
     batches = [slice(a, min(a + B, n)) for a in range(0, n, B)]
 
@@ -69,7 +71,10 @@ def epoch(n, d, B, dtype, outputs=10, m=2000, k=160):
             torch.mm(X[batch], X.T, out=rows)
         return out
 
-    later = {cache: model._open(X, None, cache) for cache in ("full", "half")}
+    def opened(cache):
+        return Rows(space, X, batch=B, cache=cache, limit=2**32)
+
+    later = {cache: opened(cache) for cache in ("full", "half")}
     for rows in later.values():
         ours(rows)
     exact = Gaussian(sigma)(total)
@@ -81,9 +86,9 @@ def epoch(n, d, B, dtype, outputs=10, m=2000, k=160):
         return float((c.double() - reference).abs().max()) / scale
 
     cases = {"public algorithm": public,
-             "rfteach, nothing kept": lambda: ours(model._open(X, None, None)),
-             "rfteach, first epoch": lambda: ours(model._open(X, None, "full")),
-             "rfteach, first epoch, half precision": lambda: ours(model._open(X, None, "half")),
+             "rfteach, nothing kept": lambda: ours(opened(None)),
+             "rfteach, first epoch": lambda: ours(opened("full")),
+             "rfteach, first epoch, half precision": lambda: ours(opened("half")),
              "rfteach, later epoch": lambda: ours(later["full"]),
              "rfteach, later epoch, half precision": lambda: ours(later["half"]),
              "limit": products}

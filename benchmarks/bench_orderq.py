@@ -6,7 +6,8 @@ import scipy.sparse as sp
 from sklearn.linear_model import lars_path
 
 from harness import Contest
-from rfteach.orderq import basis_pursuit_denoising, feature_matrix, sparse_frequencies
+from rfteach.bpdn import basis_pursuit_denoising
+from rfteach.orderq import feature_matrix, sparse_frequencies
 
 TITLE = "Least l1 norm for a bound on the residual, to a relative duality gap of 1e-6, float64"
 

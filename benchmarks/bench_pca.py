@@ -11,7 +11,8 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA, IncrementalPCA
 
 from harness import Contest, warm
-from rfteach.pca import GradientPCA, leading_components, source_component
+from rfteach.evidence.components import source_component
+from rfteach.pca import GradientPCA, leading_components
 
 TITLE = "Gradient PCA: the source's loop, scikit-learn's solvers, and rows streamed from a file"
 

@@ -9,7 +9,8 @@ import torch
 
 from harness import Contest
 from rfteach.features import RandomFourierFeatures
-from rfteach.ridge import StreamingRidge, process_group
+from rfteach.processes import process_group
+from rfteach.streaming import StreamingRidge
 
 TITLE = "Streaming ridge regression: two processes with all_reduce against one, random features included"
 BLOCK = 1024

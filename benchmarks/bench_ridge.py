@@ -6,7 +6,7 @@ from sklearn.kernel_approximation import RBFSampler
 
 from harness import Contest
 from rfteach.features import RandomFourierFeatures
-from rfteach.ridge import StreamingRidge
+from rfteach.streaming import StreamingRidge
 
 TITLE = "Ridge regression in one pass over the rows, random features included, NumPy in and out"
 BLOCK = 4096  # rows in one update of the limit

@@ -6,7 +6,8 @@ from numpy.polynomial.legendre import legvander
 from sklearn.decomposition import KernelPCA
 
 from harness import Contest, warm
-from rfteach.surrogate import AnisotropicKernelPCA, legendre_basis, loo_path, multi_indices
+from rfteach.chaos import legendre_basis, loo_path, multi_indices
+from rfteach.kpca import AnisotropicKernelPCA
 
 TITLE = ("Supports with their leave-one-out errors against least squares on each support; a Legendre basis against "
          "NumPy's; leading eigenvectors of kernel PCA against scikit-learn's")

@@ -26,11 +26,13 @@ from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.datasets import load_propulsion, load_regression, sobol_g
 from rfteach.eigenpro import EigenProRegressor
 from rfteach.features import RandomFourierFeatures
-from rfteach.orderq import SRFERegressor
-from rfteach.pursuit import HARFERegressor
+from rfteach.srfe import SRFERegressor
+from rfteach.harfe_regressor import HARFERegressor
 from rfteach.rbf import RBFRegressor
-from rfteach.ridge import RandomFeatureRidge, StreamingRidge
-from rfteach.surrogate import ProjectedSurrogate, SparsePCE
+from rfteach.chaos import SparsePCE
+from rfteach.projected import ProjectedSurrogate
+from rfteach.feature_ridge import RandomFeatureRidge
+from rfteach.streaming import StreamingRidge
 
 RESULTS = Path(__file__).resolve().parent / "results" / "defaults.json"
 TABLES = ["yacht", "energy", "concrete", "airfoil-self-noise", "wine-quality-red", "kin8nm", "power-plant",

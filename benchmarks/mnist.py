@@ -1,6 +1,6 @@
 """EigenPro on MNIST beyond the published runs: other kernels, and what lowers the error.
 
-The published runs are experiments of `rfteach.published`.
+The published runs are experiments of `rfteach.evidence.mnist`.
 
 ``python benchmarks/mnist.py [RUN ...] [--rows 60000] [--folder DIR] [--out FILE]`` needs MNIST, in the
 folder that ``RFTEACH_DATA`` names or downloaded. Each run keeps a checkpoint in DIR after each epoch and
@@ -19,8 +19,9 @@ import numpy as np
 
 from harness import machine
 from rfteach.datasets import load_mnist
+from rfteach.eigenpro import EigenProClassifier
+from rfteach.evidence.mnist import EIGENPRO_SETTINGS, fourier, training_errors
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
-from rfteach.published import EIGENPRO_SETTINGS, _Watched, fourier
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -58,16 +59,16 @@ def shifted(X, y):
 def measure(name, parameters, data, folder, cache_size):
     """Errors and seconds by epoch, and the figures of the preconditioner."""
     X, y, X_test, y_test = data
-    model = _Watched(
+    model = EigenProClassifier(
         **{"max_iter": 20, "cache": "half", **parameters}, random_state=0, verbose=True,
-        early_stopping=False, fit_intercept=False,
+        early_stopping=False, fit_intercept=False, callback=training_errors(),
         cache_size=cache_size, checkpoint=folder / f"{name}.npz")
     start = time.perf_counter()
     model.fit(X, y, X_test, y_test)
     history = model.history_
     return {"seconds": round(time.perf_counter() - start, 1), "kept": model.cache_,
             "batch": model.batch_size_, "step": round(model.step_size_, 3), "k": model.n_eigen_,
-            "lambda": float(f"{model._P.lam:.4g}"), "beta": float(f"{model._P.beta:.4g}"),
+            "lambda": float(f"{model.lam_:.4g}"), "beta": float(f"{model.beta_:.4g}"),
             "rows": len(X), "test": [round(100 * e, 2) for e in history["validation_error"]],
             "training while it learns": [round(100 * e, 2) for e in history["train_error"]],
             "training after": {str(epoch): round(100 * e, 3) for epoch, e in history.get("after", [])},

@@ -21,10 +21,10 @@ from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.bandwidth import learn_bandwidth
 from rfteach.datasets import load_mnist, load_propulsion, load_regression
 from rfteach.eigenpro import EigenProClassifier
+from rfteach.evidence.sparse import EXPERIMENTS
 from rfteach.features import RandomFourierFeatures
-from rfteach.published import EXPERIMENTS
-from rfteach.pursuit import HARFERegressor
-from rfteach.ridge import RandomFeatureRidge
+from rfteach.feature_ridge import RandomFeatureRidge
+from rfteach.harfe_regressor import HARFERegressor
 
 RESULTS = Path(__file__).resolve().parent / "results"
 

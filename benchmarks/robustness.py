@@ -45,7 +45,7 @@ import rfteach
 from harness import machine
 from memory import _status
 from rfteach.arrays import memory_budget
-from rfteach.attention import RandomFeatureAttention
+from rfteach.attention_layer import RandomFeatureAttention
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -148,12 +148,15 @@ def cases():
     from rfteach.adaptive import AdaptiveFeatureRegressor
     from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
     from rfteach.features import RandomFourierFeatures
-    from rfteach.orderq import SRFERegressor
+    from rfteach.srfe import SRFERegressor
     from rfteach.pca import GradientPCA
-    from rfteach.pursuit import HARFERegressor
+    from rfteach.harfe_regressor import HARFERegressor
     from rfteach.rbf import NystroemFeatures, RBFRegressor
-    from rfteach.ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier, StreamingRidge
-    from rfteach.surrogate import AnisotropicKernelPCA, ProjectedSurrogate, SparsePCE
+    from rfteach.chaos import SparsePCE
+    from rfteach.kpca import AnisotropicKernelPCA
+    from rfteach.projected import ProjectedSurrogate
+    from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
+    from rfteach.streaming import StreamingRidge
 
     def waves(N=8):
         return RandomFourierFeatures(bandwidth="median", n_components=N, random_state=0)
@@ -190,12 +193,12 @@ def cases():
 
 
 def public_estimators():
-    """Names of all public classes of the package that have a ``fit`` like scikit-learn's."""
+    """Names of all classes with a ``fit`` like scikit-learn's in the modules that users import from."""
     found = {}
     for module in pkgutil.iter_modules(rfteach.__path__):
         found.update(vars(importlib.import_module(f"rfteach.{module.name}")))
     return {name for name, kind in found.items() if inspect.isclass(kind) and issubclass(kind, BaseEstimator)
-            and hasattr(kind, "fit") and kind.__module__.startswith("rfteach.")
+            and hasattr(kind, "fit") and rfteach._PUBLIC.get(kind.__module__.removeprefix("rfteach."))
             and not name.startswith("_")}
 
 

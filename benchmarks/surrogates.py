@@ -23,9 +23,10 @@ from sklearn.model_selection import GridSearchCV
 from harness import machine
 from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.datasets import sobol_g, sobol_g_moments
-from rfteach.orderq import SRFERegressor
-from rfteach.pursuit import HARFERegressor
-from rfteach.surrogate import ProjectedSurrogate, SparsePCE
+from rfteach.chaos import SparsePCE
+from rfteach.harfe_regressor import HARFERegressor
+from rfteach.projected import ProjectedSurrogate
+from rfteach.srfe import SRFERegressor
 
 RESULTS = Path(__file__).resolve().parent / "results" / "surrogates.json"
 C = np.array([1, 2, 5, 10, 20, 100] + 14 * [5000.0])

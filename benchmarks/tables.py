@@ -26,10 +26,10 @@ from harness import machine
 from rfteach.bandwidth import learn_bandwidth, median_bandwidth
 from rfteach.datasets import load_regression
 from rfteach.features import RandomFourierFeatures
-from rfteach.orderq import SRFERegressor
-from rfteach.pursuit import HARFERegressor
+from rfteach.srfe import SRFERegressor
+from rfteach.harfe_regressor import HARFERegressor
 from rfteach.rbf import NystroemFeatures, RBFRegressor
-from rfteach.ridge import RandomFeatureRidge
+from rfteach.feature_ridge import RandomFeatureRidge
 
 RESULTS = Path(__file__).resolve().parent / "results" / "tables.json"
 TABLES = ["yacht", "energy", "concrete", "airfoil-self-noise", "wine-quality-red", "kin8nm", "power-plant",

@@ -10,31 +10,57 @@ _PUBLIC = {
     "plots": ["fit_rate", "plot_rate", "set_style", "show_gram"],
     "kernels": ["Cauchy", "Gaussian", "Laplacian", "Laplacian1", "Matern", "gram_blocks"],
     "features": ["RandomFourierFeatures", "fourier_features", "sample_frequencies"],
-    "ridge": ["RandomFeatureRidge", "RandomFeatureRidgeClassifier", "StreamingRidge", "loo_error", "pinv_solve",
-              "process_group", "ridge_path"],
+    "processes": ["process_group"],
+    "ridge": ["loo_error", "pinv_solve", "ridge_path"],
+    "moments": [],
+    "streaming": ["StreamingRidge"],
+    "feature_ridge": ["RandomFeatureRidge", "RandomFeatureRidgeClassifier"],
     "selection": ["choose"],
+    "distances": [],
     "bandwidth": ["learn_bandwidth", "median_bandwidth"],
     "rbf": ["NystroemFeatures", "RBFRegressor"],
-    "orderq": ["SRFERegressor", "basis_pursuit_denoising", "feature_matrix", "n_features_bound", "n_samples_bound",
-               "sparse_frequencies"],
-    "pursuit": ["HARFERegressor", "cosamp", "harfe", "htp", "omp"],
-    "eigenpro": ["EigenProClassifier", "EigenProRegressor", "eigenpro_step", "preconditioner", "top_eigensystem"],
+    "orderq": ["feature_matrix", "n_features_bound", "n_samples_bound", "sparse_frequencies"],
+    "anova": [],
+    "bpdn": ["basis_pursuit_denoising"],
+    "expansion": [],
+    "srfe": ["SRFERegressor"],
+    "pursuit": ["cosamp", "harfe", "htp", "omp"],
+    "harfe_regressor": ["HARFERegressor"],
+    "preconditioning": ["eigenpro_step", "preconditioner", "top_eigensystem"],
+    "eigenpro": ["EigenProClassifier", "EigenProRegressor"],
     "pca": ["GradientPCA", "reconstruction_error", "reconstruction_gradient"],
-    "surrogate": ["AnisotropicKernelPCA", "ProjectedSurrogate", "SparsePCE", "particle_swarm", "sobol_indices"],
+    "chaos": ["SparsePCE"],
+    "kpca": ["AnisotropicKernelPCA"],
+    "swarm": ["particle_swarm"],
+    "projected": ["ProjectedSurrogate"],
+    "sobol": ["sobol_indices"],
     "adaptive": ["AdaptiveFeatureRegressor"],
-    "attention": ["RandomFeatureAttention", "random_feature_attention"],
-    "published": [],
-    "reproductions": ["reproduce"],
+    "waves": [],
+    "attention": ["random_feature_attention"],
+    "attention_layer": ["RandomFeatureAttention"],
+    "evidence.published": [],
+    "evidence.protocols": [],
+    "evidence.sparse": [],
+    "evidence.mnist": [],
+    "evidence.components": [],
+    "evidence.surrogates": [],
+    "evidence.reproductions": [],
+    "evidence.fingerprint": [],
+    "evidence.run": ["reproduce"],
+    "evidence.report": [],
     "cli": [],
     "exercises": ["Exercise", "check"],
+    "grading": [],
+    "answers": [],
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
-__all__ = ["__version__", *_PUBLIC, *_HOME]
+_ROOMS = list(dict.fromkeys(module.partition(".")[0] for module in _PUBLIC))  # modules, and folders of modules
+__all__ = ["__version__", *_ROOMS, *_HOME]
 
 
 def __getattr__(name):
     """Import a chapter, or the chapter that defines a public name, when it is first asked for."""
-    if name in _PUBLIC:
+    if name in _ROOMS:
         return import_module(f"{__name__}.{name}")
     if name in _HOME:
         return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

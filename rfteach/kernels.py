@@ -8,7 +8,6 @@ __all__ = ['Kernel', 'Gaussian', 'Matern', 'Laplacian', 'Laplacian1', 'Cauchy', 
 # %% ../nbs/01_kernels.ipynb #6388a9a0
 import difflib
 import math
-import numbers
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -16,43 +15,16 @@ from dataclasses import replace
 import numpy as np
 import torch
 from scipy.special import gammaincinv
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 
-from rfteach.arrays import (
-    Array,
-    ArrayLike,
-    Seed,
-    Sparse,
-    as_tensor,
-    block_bytes,
-    empty,
-    needs_grad,
-    random_generator,
-    row_blocks,
-)
+from .arrays import Array, ArrayLike, Seed, as_tensor, empty, needs_grad, random_generator, row_blocks, tiles
+from .checks import integer, number, same_columns
 
 # %% ../nbs/01_kernels.ipynb #e5235ad7
 def _squared_distances(X, Y, bandwidth, factor):
-    """What fills a strip with ``factor`` times squared distances in bandwidths, (1.10)."""
-    same, finfo = X is Y, torch.finfo(X.dtype)
-
-    def norms(T):
-        blocks = row_blocks(len(T), T.shape[1] * T.element_size(), T.device)
-        return torch.cat([(T[rows] / bandwidth).square_().sum(1) for rows in blocks])
-
-    left, right, scale = X, Y, bandwidth
-    x2 = norms(X)
-    y2 = x2 if same else norms(Y)
-    center = Y.mean(0)
-    off_centre = (center / bandwidth).square().sum() > 0.9 * y2.mean()
-    safe = (finfo.tiny**0.5 < bandwidth.min()) & (bandwidth.max() < finfo.max**0.5)
-    if off_centre | ~safe:
-        left = (X - center).div_(bandwidth)
-        right = left if same else (Y - center).div_(bandwidth)
-        scale = torch.ones_like(bandwidth)
-        x2 = left.square().sum(1)
-        y2 = x2 if same else right.square().sum(1)
-    cancelled = finfo.eps ** (1 / 3)
+    """What fills a tile with ``factor`` times squared distances in bandwidths, (1.10)."""
+    left, right, scale, x2, y2 = _centred(X, Y, bandwidth)
+    cancelled = torch.finfo(X.dtype).eps ** (1 / 3)
     threshold = cancelled * (x2.max() + y2.max())
     nearest = torch.amin if factor > 0 else torch.amax
     u, v = factor * x2, factor * y2
@@ -60,52 +32,69 @@ def _squared_distances(X, Y, bandwidth, factor):
     def tile(rows, cols, s):
         torch.add(u[rows, None], v[cols], out=s)
         s.addmm_(left[rows] / scale**2, right[cols].T, alpha=-2 * factor)
-        on_diagonal = same and rows.start == cols.start
+        on_diagonal = X is Y and rows.start == cols.start
         if on_diagonal:
             s.diagonal().fill_(math.copysign(math.inf, factor))
         if nearest(s) / factor <= threshold:
             lost = s / factor <= cancelled * (x2[rows, None] + y2[cols])
-            i, j = lost.nonzero(as_tuple=True)
-            at_once = max(1, s.numel() // X.shape[1])
-            for part in torch.arange(len(i), device=X.device).split(at_once):
-                difference = X[rows][i[part]] - Y[cols][j[part]]
-                exact = difference.div_(bandwidth).square_().sum(1)
-                s[i[part], j[part]] = exact.mul_(factor)
+            _recompute(s, lost, X[rows], Y[cols], bandwidth, factor)
         if on_diagonal:
             s.diagonal().zero_()
 
     return tile
 
 
+def _centred(X, Y, bandwidth):
+    """The factors of the product, what is left to divide them by, and their squared norms in bandwidths."""
+    finfo = torch.finfo(X.dtype)
+
+    def norms(T):
+        blocks = row_blocks(len(T), T.shape[1] * T.element_size(), T.device)
+        return torch.cat([(T[rows] / bandwidth).square_().sum(1) for rows in blocks])
+
+    x2 = norms(X)
+    y2 = x2 if X is Y else norms(Y)
+    centre = Y.mean(0)
+    off_centre = (centre / bandwidth).square().sum() > 0.9 * y2.mean()
+    safe = (finfo.tiny**0.5 < bandwidth.min()) & (bandwidth.max() < finfo.max**0.5)
+    if not (off_centre | ~safe):
+        return X, Y, bandwidth, x2, y2
+    left = (X - centre).div_(bandwidth)
+    right = left if X is Y else (Y - centre).div_(bandwidth)
+    x2 = left.square().sum(1)
+    return left, right, torch.ones_like(bandwidth), x2, x2 if X is Y else right.square().sum(1)
+
+
+def _recompute(s, lost, X, Y, bandwidth, factor):
+    """Put ``factor`` times squared distances by differences where they are lost, a part of the pairs at a time."""
+    i, j = lost.nonzero(as_tuple=True)
+    for part in torch.arange(len(i), device=s.device).split(max(1, s.numel() // X.shape[1])):
+        difference = X[i[part]] - Y[j[part]]
+        s[i[part], j[part]] = difference.div_(bandwidth).square_().sum(1).mul_(factor)
+
+
 def _manhattan_distances(X, Y, bandwidth, factor):
-    """What fills a strip with ``factor`` times ℓ₁ distances in bandwidths."""
+    """What fills a tile with ``factor`` times ℓ₁ distances in bandwidths."""
 
     def tile(rows, cols, s):
         s.copy_(torch.cdist(X[rows] / bandwidth, Y[cols] / bandwidth, p=1)).mul_(factor)
 
     return tile
 
-
+# %% ../nbs/01_kernels.ipynb #7b90d2e1
 def _fill(X, Y, tile):
-    """The matrix that ``tile(rows, cols, out)`` fills, by strips; no autograd inside."""
-    n, m, size = len(X), len(Y), X.element_size()
-    K = empty((n, m), X.dtype, X.device)
-    entries = max(1, block_bytes(X.device) // size)
-    width = max(
-        math.isqrt(entries) + 1, entries // 128
-    )  # no narrower than high, to hold the diagonal
-    for rows in row_blocks(n, min(m, width) * size, X.device):
-        height = rows.stop - rows.start
-        for start in range(rows.start if X is Y else 0, m, width):
-            cols = slice(start, min(start + width, m))
-            strip = K[rows, cols]
-            tile(rows, cols, strip)
-            if X is Y and start == rows.start:
-                square = strip[:, :height]
-                square.copy_((square + square.T) / 2)
-                K[rows.stop : cols.stop, rows] = strip[:, height:].T
-            elif X is Y:
-                K[cols, rows] = strip.T
+    """The matrix that ``tile(rows, cols, out)`` fills; no autograd inside."""
+    K = empty((len(X), len(Y)), X.dtype, X.device)
+    for rows, cols in tiles(*K.shape, X.element_size(), X.device, height=128, upper=X is Y):
+        part = K[rows, cols]
+        tile(rows, cols, part)
+        if X is Y and cols.start == rows.start:
+            height = rows.stop - rows.start
+            square = part[:, :height]
+            square.copy_((square + square.T) / 2)
+            K[rows.stop : cols.stop, rows] = part[:, height:].T
+        elif X is Y:
+            K[cols, rows] = part.T
     return K
 
 # %% ../nbs/01_kernels.ipynb #4826aa9b
@@ -129,49 +118,20 @@ class _SquaredDistances(torch.autograd.Function):
 
 # %% ../nbs/01_kernels.ipynb #36ac7916
 def _check_bandwidth(bandwidth, dtype=torch.float64):
+    """The bandwidth as a tensor of this dtype, which nothing but numbers above zero become."""
     T = bandwidth
     if not isinstance(T, torch.Tensor):
         A = np.asarray(bandwidth)
-        if A.dtype.kind not in "fiu":
-            raise TypeError(
-                f"bandwidth must be a number or one number per input, got {bandwidth!r}"
-            )
-        T = torch.as_tensor(A.astype(np.float64), device="cpu")
-    elif T.is_complex() or T.dtype == torch.bool:
-        raise TypeError(
-            f"bandwidth must be a number or one number per input, got {bandwidth!r}"
-        )
+        numeric = A.dtype.kind in "fiu"
+        T = torch.as_tensor(A.astype(np.float64), device="cpu") if numeric else None
+    if T is None or T.is_complex() or T.dtype == torch.bool:
+        raise TypeError(f"bandwidth must be a number or one number per input, got {bandwidth!r}")
     if T.ndim > 1 or T.numel() == 0:
-        raise ValueError(
-            f"bandwidth must be a number or a 1D array, got shape {tuple(T.shape)}"
-        )
+        raise ValueError(f"bandwidth must be a number or a 1D array, got shape {tuple(T.shape)}")
     T = T.to(dtype)
     if not bool(((T > 0) & torch.isfinite(T)).all()):
-        raise ValueError(
-            f"bandwidth must be positive and finite in {dtype}, got {bandwidth!r}"
-        )
+        raise ValueError(f"bandwidth must be positive and finite in {dtype}, got {bandwidth!r}")
     return T
-
-# %% ../nbs/01_kernels.ipynb #e0c8a7a3
-def _pair(X, Y):
-    """The two arguments of a kernel as tensors of one dtype on one device, the way back, column labels."""
-    if Y is None or Y is X:
-        X, like = as_tensor(X)
-        return X, X, like, like.index
-    X, like = as_tensor(X)
-    Y, like_Y = as_tensor(Y, name="Y")
-    if X.device != Y.device:
-        raise ValueError(
-            f"X and Y must be on one device, got {X.device} and {Y.device}"
-        )
-    if X.shape[1] != Y.shape[1]:
-        raise ValueError(
-            f"X and Y must have the same columns, got {X.shape[1]} and {Y.shape[1]}"
-        )
-    if like_Y.dtype != like.dtype:
-        like = replace(like, dtype=torch.promote_types(like.dtype, like_Y.dtype))
-        X, Y = X.to(like.compute_dtype), Y.to(like.compute_dtype)
-    return X, Y, like, like_Y.index
 
 
 def _check_range(T, bandwidth, name):
@@ -182,9 +142,7 @@ def _check_range(T, bandwidth, name):
     largest = max(-low, high)
     scaled = largest / narrowest
     allowed = limit**0.5 / (1e3 * T.shape[1])
-    if (
-        bandwidth.numel() > 1 and not scaled < allowed
-    ):  # now the exact one, column by column
+    if bandwidth.numel() > 1 and not scaled < allowed:  # now the exact one, column by column
         scaled = float((T.detach().abs().amax(0) / bandwidth).max())
     if not (scaled < allowed and largest < limit / (2 * len(T))):
         raise ValueError(
@@ -192,16 +150,25 @@ def _check_range(T, bandwidth, name):
             f"up to {scaled:.3g} bandwidths; rescale the data, or pass float64"
         )
 
-# %% ../nbs/01_kernels.ipynb #26b2fc2e
-class Kernel(BaseEstimator):
-    """A shift-invariant kernel with its spectral measure: the base of the kernels of this module.
+# %% ../nbs/01_kernels.ipynb #e0c8a7a3
+def _pair(X, Y):
+    """The two arguments of a kernel as tensors of one dtype on one device, the way back, column labels."""
+    if Y is None or Y is X:
+        X, like = as_tensor(X)
+        return X, X, like, like.index
+    X, like = as_tensor(X)
+    Y, like_Y = as_tensor(Y, name="Y")
+    if X.device != Y.device:
+        raise ValueError(f"X and Y must be on one device, got {X.device} and {Y.device}")
+    same_columns(X=X, Y=Y)
+    if like_Y.dtype != like.dtype:
+        like = replace(like, dtype=torch.promote_types(like.dtype, like_Y.dtype))
+        X, Y = X.to(like.compute_dtype), Y.to(like.compute_dtype)
+    return X, Y, like, like_Y.index
 
-    Parameters
-    ----------
-    bandwidth : float or array of shape (d,), default 1.0
-        Scale of distance, one for all inputs or one for each, in the units of the inputs. A torch
-        tensor may require a gradient.
-    """
+# %% ../nbs/01_kernels.ipynb #26b2fc2e
+class _OnPoints(BaseEstimator):
+    """What a kernel does with points: bandwidth and Gram matrices."""
 
     _distances = staticmethod(_squared_distances)
 
@@ -209,19 +176,17 @@ class Kernel(BaseEstimator):
         _check_bandwidth(bandwidth)
         self.bandwidth = bandwidth
 
-    def _copy(self):
-        """A copy with a bandwidth of its own, through which gradients reach that of this kernel."""
+    def own(self):
+        """A copy whose bandwidth nobody else can change; gradients reach that of this kernel through it."""
         b = self.bandwidth
         b = b.clone() if isinstance(b, torch.Tensor) else deepcopy(b)
         return copy(self).set_params(bandwidth=b)
 
-    def _bandwidth(self, T):
-        """The bandwidth as a tensor that fits the rows of ``T``."""
+    def widths(self, T):
+        """The bandwidth as a tensor (1 or d numbers) of the dtype and on the device of ``T`` (n, d), checked."""
         bandwidth = _check_bandwidth(self.bandwidth, T.dtype).to(T.device)
         if bandwidth.ndim and bandwidth.numel() not in (1, T.shape[1]):
-            raise ValueError(
-                f"bandwidth has {bandwidth.numel()} entries, but the data has {T.shape[1]} columns"
-            )
+            raise ValueError(f"bandwidth has {bandwidth.numel()} entries, but the data has {T.shape[1]} columns")
         return bandwidth
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> Array:
@@ -248,30 +213,31 @@ class Kernel(BaseEstimator):
         Notes
         -----
         2nmd FLOPs for the product, half of it when Y is None. Besides the result little more than a
-        strip of 8 MiB is held (see `rfteach.arrays.memory_budget`), unless the data has to be centred.
+        tile of 8 MiB is held (see `rfteach.arrays.memory_budget`), unless the data has to be centred.
         Squared distances have a relative error of at most about 2e-5 in float32 and 4e-11 in float64,
         and kernel values an absolute one of the same size. Gradients in float32 lose digits where
         clusters lie more than a hundred times their width apart.
         """
         X, Y, like, columns = _pair(X, Y)
-        return like.restore(self._gram(X, Y), columns)
+        return like.restore(self.gram(X, Y), columns)
 
-    def _gram(self, X, Y):
-        bandwidth = self._bandwidth(X)
+    def gram(self, X, Y):
+        """k(X, Y) of checked tensors (n, d) and (m, d) on one device, as a tensor (n, m); ``Y is X`` for k(X, X)."""
+        bandwidth = self.widths(X)
         if needs_grad(X, Y, bandwidth):
             self._check_ranges(X, Y, bandwidth)
             distances = self._differentiable(X, Y, bandwidth)
             return self._profile(self._factor * distances)
-        return _fill(X, Y, self._tile(X, Y))
+        return _fill(X, Y, self.tile(X, Y))
 
     def _check_ranges(self, X, Y, bandwidth):
         _check_range(X, bandwidth.detach(), "X")
         if Y is not X:
             _check_range(Y, bandwidth.detach(), "Y")
 
-    def _tile(self, X, Y):
-        """What fills ``out`` with k(X[rows], Y[cols]); checks and norms are done here, once."""
-        bandwidth = self._bandwidth(X).detach()
+    def tile(self, X, Y):
+        """What fills ``out`` with k(X[rows], Y[cols]) for slices, without autograd; norms are made here, once."""
+        bandwidth = self.widths(X).detach()
         self._check_ranges(X, Y, bandwidth)
         distances = self._distances(X, Y, bandwidth, self._factor)
 
@@ -299,6 +265,22 @@ class Kernel(BaseEstimator):
         T, like = as_tensor(X)
         return like.restore(torch.ones(len(T), dtype=T.dtype, device=T.device))
 
+# %% ../nbs/01_kernels.ipynb #7b90d2ef
+class Kernel(_OnPoints):
+    """A shift-invariant kernel with its spectral measure: the base of the kernels of this module.
+
+    Parameters
+    ----------
+    bandwidth : float or array of shape (d,), default 1.0
+        Scale of distance, one for all inputs or one for each, in the units of the inputs. A torch
+        tensor may require a gradient.
+
+    Notes
+    -----
+    A family defines ``_factor``, ``_profile``, ``_mixing`` and ``_log_density``, and ``n_uniforms`` where
+    it does not take one uniform number for each frequency.
+    """
+
     def n_uniforms(self, d: int) -> int:
         """How many uniform variables, beside d normal ones, make one frequency in d dimensions."""
         return 1
@@ -322,8 +304,8 @@ class Kernel(BaseEstimator):
         W = torch.from_numpy(np.asarray(Z) * self._mixing(np.asarray(U)))
         if isinstance(self.bandwidth, torch.Tensor):
             W = W.to(self.bandwidth.device)
-            return W / self._bandwidth(W)
-        return (W / self._bandwidth(W)).numpy()
+            return W / self.widths(W)
+        return (W / self.widths(W)).numpy()
 
     def frequencies(self, n: int, d: int, random_state: Seed = None) -> Array:
         """Draw n independent frequencies from the spectral measure on ℝᵈ, equations (1.6) to (1.9).
@@ -342,15 +324,11 @@ class Kernel(BaseEstimator):
         Raises
         ------
         ValueError
-            If n or d is not a positive integer, or the bandwidth has a number of entries other than d.
+            If n or d is less than one, or the bandwidth has a number of entries other than d.
+        TypeError
+            If n or d is not an integer.
         """
-        for name, value in (("n", n), ("d", d)):
-            if (
-                not isinstance(value, numbers.Integral)
-                or isinstance(value, bool)
-                or value < 1
-            ):
-                raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        n, d = integer(1, n=n, d=d)
         rng = random_generator(random_state)
         Z = rng.standard_normal((n, d))
         return self.from_gaussian(Z, 1 - rng.random((n, self.n_uniforms(d))))
@@ -369,32 +347,22 @@ class Kernel(BaseEstimator):
             Natural logarithm. Differentiable with respect to W and the bandwidth.
         """
         T, like = as_tensor(W, name="W")
-        bandwidth = self._bandwidth(T)
+        bandwidth = self.widths(T)
         log_det = bandwidth.log().expand(T.shape[1]).sum()
         blocks = row_blocks(len(T), (T.shape[1] + 1024) * T.element_size(), T.device)
-        return like.restore(
-            log_det
-            + torch.cat([self._log_density(T[rows] * bandwidth) for rows in blocks])
-        )
+        return like.restore(log_det + torch.cat([self._log_density(T[rows] * bandwidth) for rows in blocks]))
 
-
+# %% ../nbs/01_kernels.ipynb #7b90d2e5
 def _norm(V):
     """Euclidean norm of each row, without overflow or underflow of its square."""
-    largest = (
-        V.detach().abs().amax(1, keepdim=True).clamp_(min=torch.finfo(V.dtype).tiny)
-    )
+    largest = V.detach().abs().amax(1, keepdim=True).clamp_(min=torch.finfo(V.dtype).tiny)
     return largest.squeeze(1) * torch.linalg.vector_norm(V / largest, dim=1)
 
 
 def _log1p_square(q):
     """log(1 + q²) for q ≥ 0, without overflow of the square."""
     small, large = q.clamp(max=1), q.clamp(min=1)
-    return (
-        torch.log1p(small * small)
-        + 2 * torch.log(large)
-        + torch.log1p(large**-2)
-        - math.log(2)
-    )
+    return torch.log1p(small * small) + 2 * torch.log(large) + torch.log1p(large**-2) - math.log(2)
 
 # %% ../nbs/01_kernels.ipynb #e2a042b3
 class Gaussian(Kernel):
@@ -464,21 +432,13 @@ class _MaternProfile(torch.autograd.Function):
             finfo = torch.finfo(z2.dtype)
             for w, a in zip(*_matern_nodes(nu, log_scale, finfo.eps)):
                 M.add_(torch.exp(z2 * -min(a, finfo.max)), alpha=w)
-        at_zero = (
-            math.exp(log_scale + ((nu - 1) * math.log(2) + math.lgamma(nu)))
-            if nu > 0
-            else 0.0
-        )
+        at_zero = math.exp(log_scale + ((nu - 1) * math.log(2) + math.lgamma(nu))) if nu > 0 else 0.0
         return M.masked_fill_(z2 == 0, at_zero)
 
     @staticmethod
     def backward(ctx, G):
         (z2,) = ctx.saved_tensors
-        return (
-            -0.5 * G * _MaternProfile.apply(z2, ctx.nu - 1, ctx.log_scale),
-            None,
-            None,
-        )
+        return -0.5 * G * _MaternProfile.apply(z2, ctx.nu - 1, ctx.log_scale), None, None
 
 # %% ../nbs/01_kernels.ipynb #f4f8995b
 class Matern(Kernel):
@@ -497,7 +457,7 @@ class Matern(Kernel):
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         If nu is not a number in [0.05, 100].
 
     References
@@ -517,16 +477,14 @@ class Matern(Kernel):
         super().__init__(bandwidth)
 
     def _smoothness(self):
-        if not isinstance(self.nu, numbers.Real) or not 0.05 <= self.nu <= 100:
-            raise ValueError(f"nu must be a number in [0.05, 100], got {self.nu!r}")
-        return float(self.nu)
+        return number("[0.05, 100]", nu=self.nu)
 
     @property
     def _factor(self):
         return 2 * self._smoothness()
 
     def _profile(self, z2):
-        nu = self._smoothness()
+        nu = float(self.nu)  # which `_factor` has checked
         log_scale = -((nu - 1) * math.log(2) + math.lgamma(nu))
         return _MaternProfile.apply(z2, nu, log_scale)
 
@@ -536,11 +494,7 @@ class Matern(Kernel):
 
     def _log_density(self, V):
         nu, d = self._smoothness(), V.shape[1]
-        constant = (
-            math.lgamma(nu + d / 2)
-            - math.lgamma(nu)
-            - d / 2 * math.log(2 * math.pi * nu)
-        )
+        constant = math.lgamma(nu + d / 2) - math.lgamma(nu) - d / 2 * math.log(2 * math.pi * nu)
         return constant - (2 * nu + d) / 2 * _log1p_square(_norm(V) / math.sqrt(2 * nu))
 
 # %% ../nbs/01_kernels.ipynb #c5261cee
@@ -624,9 +578,7 @@ def _log_bessel_k(nu, r, n_nodes=256):
             left = torch.minimum(left, torch.sqrt(100 / curvature) + 1 + 50 / nu)
         step = (left + right) / (n_nodes - 1)
         t = peak - left + step * torch.arange(n_nodes, dtype=r.dtype, device=r.device)
-    return torch.logsumexp(nu * t - r * torch.cosh(t), 1) + torch.log(
-        step.squeeze(1) / 2
-    )
+    return torch.logsumexp(nu * t - r * torch.cosh(t), 1) + torch.log(step.squeeze(1) / 2)
 
 
 class Cauchy(Kernel):
@@ -666,9 +618,7 @@ class Cauchy(Kernel):
             return math.log(0.5) - r
         at_zero = r == 0
         r = torch.where(at_zero, 1.0, r)
-        log_p = (
-            math.log(2) - d / 2 * math.log(4 * math.pi) + (1 - d / 2) * torch.log(r / 2)
-        )
+        log_p = math.log(2) - d / 2 * math.log(4 * math.pi) + (1 - d / 2) * torch.log(r / 2)
         log_p = log_p + _log_bessel_k(abs(1 - d / 2), r)
         return torch.where(at_zero, torch.inf, log_p)
 
@@ -684,79 +634,40 @@ _NAMES = {
 }
 
 
-def as_kernel(
-    kernel: Kernel | str,
-    bandwidth: ArrayLike | str | None = None,
-    X: ArrayLike | Sparse | None = None,
-    y: ArrayLike | None = None,
-) -> Kernel:
+def as_kernel(kernel: Kernel | str, bandwidth: ArrayLike | None = None) -> Kernel:
     """A kernel from its name and bandwidth, or the kernel itself.
 
     Parameters
     ----------
     kernel : str or Kernel
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
-    bandwidth : float, array of shape (d,), "median", "learned" or None
-        For a name: its bandwidth; "median" stands for `rfteach.bandwidth.median_bandwidth` of X, "learned"
-        for `rfteach.bandwidth.learn_bandwidth` of X and y, one for each input, None for 1.0. For a
-        kernel: None, because the kernel has its own, or "learned", which replaces it.
-    X : array-like or scipy sparse matrix of shape (n, d), or None
-        The data that "median" and "learned" are found from; not looked at for other bandwidths.
-    y : array-like of shape (n,) or (n, k), or None
-        The targets that go with it, for "learned".
+    bandwidth : float, array of shape (d,) or None
+        For a name: its bandwidth, None for 1.0. None for a kernel, which has its own.
 
     Raises
     ------
     ValueError
-        If a name is unknown, "median" or "learned" comes without data, or a kernel comes with a second
-        bandwidth.
+        If a name is unknown, a kernel comes with a second bandwidth, or the bandwidth is a word such as
+        "median": what words stand for is found in data, by `rfteach.bandwidth.fit_kernel`.
     TypeError
         If ``kernel`` is neither a name nor a kernel.
     """
     if not isinstance(kernel, (str, Kernel)):
-        raise TypeError(
-            f"kernel must be a name or a Kernel, got {type(kernel).__name__}"
-        )
+        raise TypeError(f"kernel must be a name or a Kernel, got {type(kernel).__name__}")
     if isinstance(kernel, str) and kernel not in _NAMES:
         close = difflib.get_close_matches(kernel, _NAMES, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"kernel={kernel!r} is unknown{hint}; expected one of {sorted(_NAMES)}")
+    if isinstance(kernel, Kernel) and bandwidth is not None:
+        raise ValueError(f"bandwidth={bandwidth!r} is given beside a kernel that has its own: {kernel!r}")
+    if isinstance(bandwidth, str):
         raise ValueError(
-            f"kernel={kernel!r} is unknown{hint}; expected one of {sorted(_NAMES)}"
+            f"bandwidth must be a number or one number per input, got {bandwidth!r}; "
+            "rfteach.bandwidth.fit_kernel finds in data what a word stands for"
         )
-    word = bandwidth if isinstance(bandwidth, str) else None
-    if isinstance(kernel, Kernel) and word != "learned":
-        if bandwidth is not None:
-            raise ValueError(
-                f"bandwidth={bandwidth!r} is given beside a kernel that has its own: {kernel!r}"
-            )
-        return kernel
-    if word is not None:
-        bandwidth = _find_bandwidth(kernel, word, X, y)
     if isinstance(kernel, Kernel):
-        return clone(kernel).set_params(bandwidth=bandwidth)
+        return kernel
     return _NAMES[kernel](1.0 if bandwidth is None else bandwidth)
-
-
-def _find_bandwidth(kernel, word, X, y):
-    """What a word stands for. Looked up when called: the chapter on bandwidths is built on this one."""
-    if word not in ("median", "learned"):
-        close = difflib.get_close_matches(word, ["median", "learned"], n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(
-            f"bandwidth={word!r} is unknown{hint}; expected a number, one number per input, 'median' "
-            "or 'learned'"
-        )
-    if X is None or (y is None and word == "learned"):
-        missing = "X" if X is None else "y"
-        raise ValueError(
-            f"bandwidth={word!r} is taken from data, but no {missing} came with it; pass {missing}, or a number"
-        )
-    from rfteach.bandwidth import learn_bandwidth, median_bandwidth
-
-    if word == "median":
-        return median_bandwidth(X)
-    learned = learn_bandwidth(X, y, kernel=kernel).bandwidth
-    return torch.as_tensor(learned, device="cpu").double().numpy()
 
 # %% ../nbs/01_kernels.ipynb #1d1fb084
 def gram_blocks(
@@ -780,11 +691,10 @@ def gram_blocks(
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         If ``max_bytes`` is not a positive integer; and as for ``k(X, Y)``.
     """
-    if not isinstance(max_bytes, numbers.Integral) or max_bytes < 1:
-        raise ValueError(f"max_bytes must be a positive integer, got {max_bytes!r}")
+    max_bytes = integer(1, max_bytes=max_bytes)
     k = as_kernel(k)
     X, Y, like, columns = _pair(X, Y)
     height = max(1, max_bytes // (len(Y) * X.element_size()))
@@ -793,6 +703,6 @@ def gram_blocks(
         for start in range(0, len(X), height):
             rows = slice(start, min(start + height, len(X)))
             part = replace(like, index=None if like.index is None else like.index[rows])
-            yield rows, part.restore(k._gram(X[rows], Y), columns)
+            yield rows, part.restore(k.gram(X[rows], Y), columns)
 
     return blocks()

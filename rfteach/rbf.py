@@ -6,42 +6,17 @@
 __all__ = ['NystroemFeatures', 'RBFRegressor']
 
 # %% ../nbs/05_rbf.ipynb #44b97aa2
-import numbers
 from typing import Self
 
 import numpy as np
 import torch
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    MultiOutputMixin,
-    RegressorMixin,
-    TransformerMixin,
-)
 from sklearn.cluster import kmeans_plusplus
-from sklearn.utils import check_scalar
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from rfteach.arrays import (
-    _check_not_masked,
-    Array,
-    all_or_nothing,
-    as_tensor,
-    distinct_rows,
-    empty,
-    needs_grad,
-    random_generator,
-    row_blocks,
-    validate_input,
-)
-from .bandwidth import _targets
-from .kernels import as_kernel
-from rfteach.ridge import (
-    RandomFeatureRidge,
-    _check_alpha,
-    _check_targets,
-    _check_weights,
-)
+from .arrays import all_or_nothing, as_tensor, distinct_rows, empty, needs_grad, random_generator, row_blocks
+from .bandwidth import fit_kernel, numeric_targets
+from .checks import choice, integer, number, same_columns, weights
+from .estimators import Regressor, Transformer
+from .feature_ridge import RandomFeatureRidge
 
 # %% ../nbs/05_rbf.ipynb #23c824bb
 def _rpcholesky(kernel, X, m, rng):
@@ -54,7 +29,7 @@ def _rpcholesky(kernel, X, m, rng):
         total = delta.cumsum(0, dtype=torch.float64)
         p = int(torch.searchsorted(total, rng.random() * total[-1], right=True))
         p, j = min(p, n - 1), len(pivots)
-        g = kernel._gram(X, X[p : p + 1])[:, 0]
+        g = kernel.gram(X, X[p : p + 1])[:, 0]
         if j:
             g.addmv_(F[:j].T, F[:j, p], alpha=-1)
         if g[p] > tolerance:
@@ -88,27 +63,20 @@ def _kmeans(D, m, rng):
 def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
     """The centres (a tensor like X) and the kernel, its bandwidth in numbers."""
     given = not isinstance(centers, str)
-    if not given and centers not in _RULES:
-        raise ValueError(
-            f"centers must be one of {_RULES} or an array of centres, got {centers!r}"
-        )
+    if not given:
+        choice(*_RULES, centers=centers)
     word, Y = bandwidth if isinstance(bandwidth, str) else None, X.new_empty(len(X), 0)
     if word == "learned" and y is not None:
-        Y = _targets(y, len(X)).to(X.device)
+        Y = numeric_targets(y, len(X)).to(X.device)
     order, Y, _ = distinct_rows(X, Y, weight=weight, seed=int(rng.integers(2**63)))
-    if len(order) == 0:
-        raise ValueError("sample_weight must be positive for at least one row")
     if word == "median" and not isinstance(kernel, str):
         bandwidth = None
     few = slice(0, _MEDIAN_ROWS)
     Y = None if y is None else Y[few]
-    kernel = as_kernel(kernel, bandwidth, X[order[few]], Y)._copy()
+    kernel = fit_kernel(kernel, bandwidth, X[order[few]], Y).own()
     if given:
         U, _ = as_tensor(centers, name="centers")
-        if U.shape[1] != X.shape[1]:
-            raise ValueError(
-                f"centers must have a column for each column of X: got {U.shape[1]} for {X.shape[1]}"
-            )
+        same_columns(X=X, centers=U)
         return U.detach().to(X).clone(), kernel
     if m >= len(order):
         centers = "uniform"
@@ -126,14 +94,14 @@ def _center_features(X, kernel, U, W=None):
     dtype = torch.promote_types(X.dtype, U.dtype)
     U = U.to(X.device, dtype)
     W = None if W is None else W.to(X.device, dtype)
-    if needs_grad(X, kernel._bandwidth(X)):
-        K = kernel._gram(X.to(dtype), U)
+    if needs_grad(X, kernel.widths(X)):
+        K = kernel.gram(X.to(dtype), U)
         return (K if W is None else K @ W).to(X.dtype)
     m = len(U)
     r = m if W is None else W.shape[1]
     A = empty((len(X), r), X.dtype, X.device)
     for rows in row_blocks(len(X), (m + r) * U.element_size(), X.device):
-        K = kernel._gram(X[rows].to(dtype), U)
+        K = kernel.gram(X[rows].to(dtype), U)
         if W is not None and A.dtype == dtype:
             torch.mm(K, W, out=A[rows])
         else:
@@ -145,15 +113,32 @@ def _whitening(kernel, U):
     """W of equation (5.4), computed in float64; what is below rounding is dropped."""
     with torch.no_grad():
         points = U.double()
-        s, V = torch.linalg.eigh(kernel._gram(points, points))
+        s, V = torch.linalg.eigh(kernel.gram(points, points))
     eps = max(len(U) * torch.finfo(torch.float64).eps, torch.finfo(U.dtype).eps)
     keep = s > eps * s[-1]
     return (V[:, keep] / s[keep].sqrt()).flip(1)
 
 
-class NystroemFeatures(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
-):
+class _AtCenters(Transformer):
+    """Features of rows from ``centers_``, ``kernel_`` and ``whitening_``."""
+
+    def _check(self):
+        integer(1, n_components=self.n_components)
+
+    def _whiten(self, U):
+        return _whitening(self.kernel_, U).cpu().numpy()
+
+    def _transform(self, X):
+        U, W = torch.as_tensor(self.centers_, device="cpu"), self.whitening_
+        W = None if W is None else torch.as_tensor(W, device="cpu")
+        return _center_features(X, self.kernel_, U, W)
+
+    @property
+    def _n_features_out(self):
+        return len(self.centers_) if self.whitening_ is None else self.whitening_.shape[1]
+
+# %% ../nbs/05_rbf.ipynb #05a00003
+class NystroemFeatures(_AtCenters):
     """Map data to Nyström features A, for which A Aᵀ approximates the Gram matrix: equation (5.4).
 
     Parameters
@@ -254,61 +239,18 @@ class NystroemFeatures(
         ValueError, TypeError
             If a parameter is outside of its range, or X is not finite, numeric and two-dimensional.
         """
-        check_scalar(self.n_components, "n_components", numbers.Integral, min_val=1)
-        X, _ = validate_input(self, X, reset=True, device=self.device)
-        if sample_weight is not None:
-            _check_not_masked(sample_weight, "sample_weight")
-            if isinstance(sample_weight, torch.Tensor):
-                sample_weight = sample_weight.detach().cpu().numpy()
-            sample_weight = _check_sample_weight(
-                sample_weight, np.empty((len(X), 1)), ensure_non_negative=True
-            )
+        self._check()
+        X, _ = self._validate(X, reset=True)
+        w, rng = weights(sample_weight, X), random_generator(self.random_state)
         U, self.kernel_ = _choose_centers(
-            *(X, y, self.n_components, self.centers, self.kernel, self.bandwidth),
-            *(sample_weight, random_generator(self.random_state)),
+            X, y, self.n_components, self.centers, self.kernel, self.bandwidth, w, rng
         )
         self.centers_ = U.cpu().numpy()
         self.whitening_ = self._whiten(U)
         return self
 
-    def _whiten(self, U):
-        return _whitening(self.kernel_, U).cpu().numpy()
-
-    def transform(self, X) -> Array:
-        """The features of each row of X.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-
-        Returns
-        -------
-        A : array of shape (n, rank)
-            A tensor on its device for a tensor, else a NumPy array; in the floating dtype of X.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before ``fit``.
-        ValueError, TypeError
-            If X does not have the columns seen in ``fit``, or is not finite.
-        """
-        check_is_fitted(self)
-        X, like = validate_input(self, X, reset=False, device=self.device)
-        U, W = torch.as_tensor(self.centers_, device="cpu"), self.whitening_
-        W = None if W is None else torch.as_tensor(W, device="cpu")
-        return like.restore(_center_features(X, self.kernel_, U, W))
-
-    @property
-    def _n_features_out(self):
-        return (
-            len(self.centers_) if self.whitening_ is None else self.whitening_.shape[1]
-        )
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
+# %% ../nbs/05_rbf.ipynb #05a00005
+_RATIOS, _WIDTH_ROWS = (0.5, 0.25, 0.125), 2000
 
 
 class _CenterFeatures(NystroemFeatures):
@@ -317,11 +259,62 @@ class _CenterFeatures(NystroemFeatures):
     def _whiten(self, U):
         return None
 
+
+class _Network(Regressor):
+    """What `RBFRegressor` does: centres, scale and penalty, and the solve."""
+
+    def _check(self):
+        integer(1, n_centers=self.n_centers)
+        choice("ridge", "pinv", solver=self.solver)
+        number("[0, inf)", "loo", "gcv", alpha=self.alpha)
+        if isinstance(self.bandwidth, str):
+            choice("loo", "median", "learned", bandwidth=self.bandwidth)
+
+    def _fit(self, X, Y, w, like):
+        alpha = 0.0 if self.solver == "pinv" else self.alpha
+        seed = int(random_generator(self.random_state).integers(2**63))
+        bandwidth = self.bandwidth
+        if isinstance(bandwidth, str) and bandwidth == "loo":
+            bandwidth = self._choose_bandwidth(X, Y, w, alpha, seed)
+        self._model = model = self._network(bandwidth, alpha, seed).fit(X, Y, w)
+        self.centers_, self.kernel_ = model.features_.centers_, model.features_.kernel_
+        self.coef_, self.intercept_ = self._shaped(model.coef_), self._shaped(model.intercept_)
+        self.alpha_ = model.alpha_
+
+    def _network(self, bandwidth, alpha, seed, alphas=None):
+        features = _CenterFeatures(
+            self.kernel, bandwidth, self.n_centers, centers=self.centers, random_state=seed
+        )
+        solver = "qr" if alpha == 0 or alphas == [0] else "auto"
+        return RandomFeatureRidge(
+            features, alpha, alphas=alphas, fit_intercept=self.fit_intercept, solver=solver
+        )
+
+    def _choose_bandwidth(self, X, Y, w, alpha, seed):
+        """The bandwidth of least error on few rows, or "median" where it does not win clearly."""
+        if not isinstance(self.kernel, str):
+            return "median"  # the kernel has its own
+        rows, Y, w = distinct_rows(X, Y.double(), weight=w, seed=seed)
+        few, alphas = slice(0, _WIDTH_ROWS), None
+        if not isinstance(alpha, str):  # as large for few rows as for all
+            alpha, alphas = "loo", [alpha * float(w[few].sum() / w.sum())]
+
+        def network(bandwidth):
+            model = self._network(bandwidth, alpha, seed, alphas)
+            return model.fit(X[rows[few]], Y[few], w[few])
+
+        median = network("median")
+        scale = median.features_.kernel_.bandwidth
+        errors = {r: network(r * scale).cv_errors_.min() for r in _RATIOS}
+        best, n = min(errors, key=errors.get), len(Y[few])
+        draw = errors[best] * (1 + 0.5 / n**0.5) >= median.cv_errors_.min()
+        return "median" if draw else best * scale
+
+    def _predict(self, X, like):
+        return self._model.predict(X)
+
 # %% ../nbs/05_rbf.ipynb #75bd33cf
-_RATIOS, _WIDTH_ROWS = (0.5, 0.25, 0.125), 2000
-
-
-class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+class RBFRegressor(_Network):
     """An RBF network: kernel functions on centres, weights by ridge regression, (5.1) and (5.2).
 
     Parameters
@@ -410,109 +403,3 @@ class RBFRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.centers = centers
         self.random_state = random_state
         self.device = device
-
-    @all_or_nothing
-    def fit(self, X, y, sample_weight=None) -> Self:
-        """Choose the centres, the scale and the penalty, and solve for the weights.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-        y : array-like of shape (n,) or (n, k)
-        sample_weight : array-like of shape (n,) or None, default None
-            Weights ≥ 0; a weight of two is the same as the row twice. Their scale matters only for a
-            penalty that is a number.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If shapes do not fit, data is not finite, or a parameter is outside of its range.
-        """
-        check_scalar(self.n_centers, "n_centers", numbers.Integral, min_val=1)
-        if self.solver not in ("ridge", "pinv"):
-            raise ValueError(f"solver must be 'ridge' or 'pinv', got {self.solver!r}")
-        if y is None:
-            raise ValueError(
-                "RBFRegressor requires y to be passed, but the target y is None"
-            )
-        alpha = _check_alpha(self.alpha, "loo", "gcv")
-        alpha = 0.0 if self.solver == "pinv" else alpha
-        X, _ = validate_input(self, X, reset=True, device=self.device)
-        seed = int(random_generator(self.random_state).integers(2**63))
-        bandwidth = self.bandwidth
-        if isinstance(bandwidth, str):
-            if bandwidth not in ("loo", "median", "learned"):
-                raise ValueError(
-                    f"bandwidth must be a number, one number per input, 'loo', 'median' or 'learned', got {bandwidth!r}"
-                )
-            if bandwidth == "loo":
-                bandwidth = self._choose_bandwidth(X, y, sample_weight, alpha, seed)
-        self._model = self._network(bandwidth, alpha, seed).fit(X, y, sample_weight)
-        self.centers_ = self._model.features_.centers_
-        self.kernel_ = self._model.features_.kernel_
-        self.coef_, self.intercept_ = self._model.coef_, self._model.intercept_
-        self.alpha_ = self._model.alpha_
-        return self
-
-    def _network(self, bandwidth, alpha, seed, alphas=None):
-        features = _CenterFeatures(
-            *(self.kernel, bandwidth, self.n_centers),
-            centers=self.centers,
-            random_state=seed,
-        )
-        pinv = alpha == 0 or alphas == [0]
-        return RandomFeatureRidge(
-            *(features, alpha),
-            alphas=alphas,
-            fit_intercept=self.fit_intercept,
-            solver="qr" if pinv else "auto",
-        )
-
-    def _choose_bandwidth(self, X, y, sample_weight, alpha, seed):
-        """The bandwidth of least error on few rows, or "median" where it does not win clearly."""
-        if not isinstance(self.kernel, str):
-            return "median"  # the kernel has its own
-        Y, _ = _check_targets(self, y, X)
-        w = _check_weights(sample_weight, X)
-        rows, Y, w = distinct_rows(X, Y.double(), weight=w, seed=seed)
-        few, alphas = slice(0, _WIDTH_ROWS), None
-        if not isinstance(alpha, str):  # as large for few rows as for all
-            alpha, alphas = "loo", [alpha * float(w[few].sum() / w.sum())]
-
-        def network(bandwidth):
-            model = self._network(bandwidth, alpha, seed, alphas)
-            return model.fit(X[rows[few]], Y[few], w[few])
-
-        median = network("median")
-        scale = median.features_.kernel_.bandwidth
-        errors = {r: network(r * scale).cv_errors_.min() for r in _RATIOS}
-        best, n = min(errors, key=errors.get), len(Y[few])
-        draw = errors[best] * (1 + 0.5 / n**0.5) >= median.cv_errors_.min()
-        return "median" if draw else best * scale
-
-    def predict(self, X) -> Array:
-        """The value of the network at each row of X.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-
-        Returns
-        -------
-        array of shape (n,) or (n, k)
-            A tensor on its device for a tensor, else a NumPy array; in the floating dtype of X.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before ``fit``.
-        ValueError, TypeError
-            If X does not have the columns seen in ``fit``, or is not finite.
-        """
-        check_is_fitted(self)
-        X, like = validate_input(self, X, reset=False, device=self.device)
-        return like.restore(self._model.predict(X))

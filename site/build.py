@@ -43,6 +43,21 @@ def contents(root=ROOT):
             for entry in quarto["website"]["sidebar"]["contents"]]
 
 
+def pages(folder):
+    """Return the names of the notebooks in a folder and in those below it: paths within it, sorted."""
+    names = [file.relative_to(folder) for file in folder.rglob("*.ipynb")]
+    return sorted(name.as_posix() for name in names if not any(part[0] in "._" for part in name.parts))
+
+
+def only_imports(code):
+    """Return whether `code` imports and does nothing else; lines for IPython do something else."""
+    try:
+        body = ast.parse(code).body
+    except SyntaxError:
+        return False
+    return bool(body) and all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in body)
+
+
 def is_yaml(value):
     """Return whether YAML takes `value` for the text that it is."""
     try:
@@ -113,18 +128,19 @@ def api(module, public, code):
 def home(found, ini, root):
     """Return the module that a cell with ``default_exp`` names, and its public names; else nothing."""
     stem = found.get("default_exp", ".")
-    if "." in stem:  # modules in a folder are not public
+    if stem == "." or stem.startswith("specifications."):  # these are for the checks of exercises
         return None
-    return f"{ini['lib_name']}.{stem}", public_names(root / ini["lib_path"] / f"{stem}.py")
+    return f"{ini['lib_name']}.{stem}", public_names(root / ini["lib_path"] / f"{stem.replace('.', '/')}.py")
 
 
 def folded(found, code):
     """Return `code` without the markers of a solution, and by which word it unfolds, None if it is shown."""
     if "### BEGIN SOLUTION" in code:
         return re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", code, flags=re.M).rstrip(), "Solution"
+    if only_imports(code):
+        return code, "Imports"
     if "export" in found:
-        imports = all(isinstance(n, (ast.Import, ast.ImportFrom)) for n in ast.parse(code).body)
-        return code, "Imports" if imports else "Source"
+        return code, "Source"
     return code, "Code" if "code-fold" in found else None
 
 
@@ -177,8 +193,9 @@ def translate(nb, name, root=ROOT):
     if not cells or not re.fullmatch(r"# .+\n\s*>.+\s*", cells[0].source):  # nbdev drops what follows
         raise SiteError(f"{name}: the first cell must be '# Title' and '> one-line description', no more")
     more = ['<a href="genindex.html">All public names</a>'] if name == "index.ipynb" else []
-    if public:
-        more.append(f'<a href="_modules/{module.replace(".", "/")}.html">Source of <code>{module}</code></a>')
+    if any(".. auto" in cell.source for cell in cells):  # Sphinx shows the source of what it documents
+        up = "../" * name.count("/")
+        more.append(f'<a href="{up}_modules/{module.replace(".", "/")}.html">Source of <code>{module}</code></a>')
     cells[0].source = f"{cells[0].source.rstrip()}\n\n{links(name, ini, *more)}"
     nb.cells = cells
     nb.metadata = {"kernelspec": {"name": "python3", "display_name": "python3"},
@@ -203,26 +220,26 @@ def build(notebooks=None, out=None, root=ROOT):
     from sphinx.cmd.build import build_main
 
     notebooks, out = notebooks or root / "nbs", out or root / "_build/site"
-    sections, pages = contents(root), out.with_name(f"{out.name}-src")
+    sections, source = contents(root), out.with_name(f"{out.name}-src")
     listed = [name for _, names in sections for name in names]
-    there = {path.name for path in notebooks.glob("*.ipynb")}
+    there = set(pages(notebooks))
     if lost := sorted(set(listed) ^ there):
         raise SiteError("\n".join(
             f"{name}: not in _quarto.yml" if name in there else
             f"{name}: in _quarto.yml, but not among the notebooks in {notebooks}"
             for name in lost))
-    for folder in (pages, out):
+    for folder in (source, out):
         shutil.rmtree(folder, ignore_errors=True)
-    pages.mkdir(parents=True)
     for name in listed:
         nb = translate(nbformat.read(notebooks / name, as_version=4), name, root)
         if name == "index.ipynb":
             nb.cells.append(sidebar(sections))
             nb.metadata["source_map"].append(0)
-        nbformat.write(nb, pages / name)
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(nb, source / name)
     config = str(Path(__file__).absolute().parent)
     if build_main(["-q", "-E", "-W", "--keep-going", "-b", "html", "-c", config,
-                   "-d", str(pages / ".doctrees"), str(pages), str(out)]):
+                   "-d", str(source / ".doctrees"), str(source), str(out)]):
         raise SiteError("Sphinx found the faults above (line 702 is line 2 of cell 7).")
     return out / "index.html"
 

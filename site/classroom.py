@@ -1,14 +1,16 @@
 """Make the course material: ``python site/classroom.py [output folder]``.
 
-``student/`` holds the chapters without solutions and outputs, ``instructor/`` the same with both,
-the teaching notes and the other pages for instructors, and both the stored results that chapters
-show; ``student.zip`` and ``instructor.zip`` are these folders. The notebooks in ``instructor/`` are
-sources for nbgrader, those in ``student/`` what nbgrader releases from them; a page that runs in the
-project only keeps its outputs. Nothing is executed. What breaks the form of an exercise is an error.
+``student/`` holds the chapters without solutions and outputs, ``instructor/`` the same with both and
+the pages for instructors, teaching notes in the folder ``notes`` among them; both hold the stored results
+that chapters show. ``student.zip`` and ``instructor.zip`` are these folders. The notebooks in
+``instructor/`` are sources for nbgrader, those in ``student/`` what nbgrader releases from them; a page
+that runs in the project only keeps its outputs. Nothing is executed. What breaks the form of an exercise
+is an error.
 """
 
 import ast
 import copy
+import posixpath
 import re
 import shutil
 import subprocess
@@ -47,7 +49,7 @@ def plain(nb):
     cells = []
     for cell in nb.cells:
         if cell.cell_type == "code":
-            cell.source = directives(cell.source)[1].replace('"../benchmarks/', '"benchmarks/')
+            cell.source = re.sub(r'"((?:\.\./)*)\.\./benchmarks/', r'"\1benchmarks/', directives(cell.source)[1])
         if cell.source.strip() and not (cell.cell_type == "code" and "nbdev_export()" in cell.source):
             cells.append(cell)
     nb.cells, nb.metadata, nb.nbformat_minor = cells, nbformat.from_dict(KERNEL), 5
@@ -101,26 +103,24 @@ def mark(cell, grade_id, solution=False, points=None):
         cell.metadata["nbgrader"]["points"] = points
 
 
-def exercise(parts, chapter):
+def exercise(parts):
     """Give the cells of one exercise, ``{kind: cell}``, their metadata; return its name and points."""
     points = int(STATEMENT.match(parts["statement"].source)[2])
     if not (form := CHECK.fullmatch(parts["check"].source.strip())):
-        raise ClassroomError('the check must be alone in its cell, as check("chapter.name", answer)')
+        raise ClassroomError('the check must be alone in its cell, as check("topic.name", answer)')
     topic, name, answer = form.groups()
-    if topic != chapter:
-        raise ClassroomError(f"the name '{topic}.{name}' must begin with '{chapter}.'")
     if answer not in functions(parts["solution"]):
         raise ClassroomError(f"the check is of '{answer}', which is no function of the solution")
-    mark(parts["statement"], f"{chapter}-{name}-statement")
+    mark(parts["statement"], f"{topic}-{name}-statement")
     if "proof" in parts:
         cleared(parts["proof"])
-        mark(parts["proof"], f"{chapter}-{name}-proof", solution=True, points=0)
-    mark(parts["solution"], f"{chapter}-{name}", solution=True)
-    mark(parts["check"], f"{chapter}-{name}-check", points=points)
-    return f"{chapter}.{name}", points
+        mark(parts["proof"], f"{topic}-{name}-proof", solution=True, points=0)
+    mark(parts["solution"], f"{topic}-{name}", solution=True)
+    mark(parts["check"], f"{topic}-{name}-check", points=points)
+    return f"{topic}.{name}", points
 
 
-def grade(nb, chapter):
+def grade(nb):
     """Give the section Exercises of a notebook the metadata of nbgrader; return ``{exercise: points}``."""
     heads = [k for k, cell in enumerate(nb.cells) if cell.cell_type == "markdown" and cell.source.startswith("## ")]
     start = next((k for k in heads if nb.cells[k].source.split("\n")[0] == "## Exercises"), len(nb.cells))
@@ -131,7 +131,7 @@ def grade(nb, chapter):
     for k, cell in enumerate(nb.cells[start:stop] + [None] * (stop > start)):
         what = kind(cell) if cell else ""
         if what == "text":
-            mark(cell, f"{chapter}-exercises-{k}")
+            mark(cell, f"exercises-{k}")
             continue
         if what not in NEXT[last]:
             wanted = " or ".join(NAMED[name] for name in NEXT[last])
@@ -147,7 +147,7 @@ def grade(nb, chapter):
         parts[what], last = cell, what
         if what == "check":
             try:
-                name, points = exercise(parts, chapter)
+                name, points = exercise(parts)
                 if name in found:
                     raise ClassroomError(f"another exercise has the name '{name}'")
             except ClassroomError as error:
@@ -165,6 +165,12 @@ def release(nb):
     return nb
 
 
+def links(nb, name):
+    """Return the files that the text of the notebook `name` links to, as paths in the folder of all notebooks."""
+    text = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
+    return {posixpath.normpath(posixpath.join(posixpath.dirname(name), link)) for link in LINK.findall(text)}
+
+
 def material(root=ROOT):
     """Return the notebooks for instructors, for students, and the points: three ``{name: ...}``."""
     ours, students, points = {}, {}, {}
@@ -172,9 +178,9 @@ def material(root=ROOT):
         for name in names:
             try:
                 nb = ours[name] = plain(nbformat.read(root / "nbs" / name, as_version=4))
-                if section == INSTRUCTORS or name.endswith("_notes.ipynb"):
+                if section == INSTRUCTORS:
                     continue
-                points[name] = grade(nb, Path(name).stem.partition("_")[2])
+                points[name] = grade(nb)
             except FileNotFoundError:
                 raise ClassroomError(f"{name}: in _quarto.yml, but not in nbs/") from None
             except (ClassroomError, SiteError) as error:
@@ -182,11 +188,10 @@ def material(root=ROOT):
             fixed = not points[name] and any(OUTSIDE.search(c.source) for c in nb.cells if c.cell_type == "code")
             students[name] = copy.deepcopy(nb) if fixed else release(nb)
     for cell in students["index.ipynb"].cells:  # it names all pages; students get a name without a link
-        cell.source = re.sub(r"\[([^]]*)\]\((\w+\.ipynb)\)", lambda m: m[m[2] not in students], cell.source)
+        cell.source = re.sub(r"\[([^]]*)\]\(([\w/]+\.ipynb)\)", lambda m: m[m[2] not in students], cell.source)
     for folder, books in {"instructors": ours, "students": students}.items():
         for name, nb in books.items():
-            texts = [cell.source for cell in nb.cells if cell.cell_type == "markdown"]
-            if lost := sorted(set(LINK.findall("\n".join(texts))) - set(books)):
+            if lost := sorted(links(nb, name) - set(books)):
                 raise ClassroomError(f"{name}: links to {', '.join(lost)}, which {folder} do not get")
     return ours, students, points
 
@@ -235,8 +240,8 @@ looks for them. You may add cells of your own.
 
 README_FOR_INSTRUCTORS = """# For instructors
 
-[13_plan.ipynb](13_plan.ipynb) has the course plans; beside each chapter with exercises stands a page of
-teaching notes, such as [01_kernels_notes.ipynb](01_kernels_notes.ipynb). The chapters here have solutions
+[13a_plan.ipynb](13a_plan.ipynb) has the course plans, the folder `notes` the teaching notes on chapters with
+exercises, such as [notes/01_kernels.ipynb](notes/01_kernels.ipynb). The chapters here have solutions
 and outputs. `student.zip` is what students get.
 
 ## Grading with nbgrader
@@ -259,7 +264,7 @@ their titles, model answers of proofs are graded by hand. A chapter is an assign
 The first runs the checks, the second writes `grades.csv`; in between, the Formgrader of `jupyter lab`
 shows the proofs for reading. The exercises need nothing of the
 chapter above them, so students may delete that part and hand in the section alone; it runs faster.
-For 12_reproductions copy the folder `benchmarks` beside the notebook too.
+For 12g_reproductions copy the folder `benchmarks` beside the notebook too.
 
 Checks are no examination: the package that students install has the answers as slow loops, in
 `rfteach/specifications`.
@@ -283,6 +288,7 @@ def make(out=ROOT, root=ROOT):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for name, nb in books.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             nbformat.write(nb, folder / name)
         for file in results:
             (folder / file.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)

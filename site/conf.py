@@ -27,7 +27,7 @@ myst_dmath_double_inline = True
 myst_heading_anchors = 4
 
 # The API stands beside its derivation.
-autodoc_default_options = {"members": True, "member-order": "bysource",
+autodoc_default_options = {"members": True, "inherited-members": True, "member-order": "bysource",
                            "special-members": "__call__"}
 autodoc_typehints = "none"
 autodoc_preserve_defaults = True
@@ -109,8 +109,10 @@ def add_source_link(app, page, template, context, doctree):
 
 
 def skip_member(app, what, name, obj, skip, options):
-    """Leave out the methods that scikit-learn makes for metadata routing."""
-    return True if name.startswith("set_") and name.endswith("_request") else None
+    """Leave out what other libraries' base classes have, and what scikit-learn makes for metadata routing."""
+    home = getattr(getattr(obj, "fget", obj), "__module__", None) or ini["lib_name"]
+    routing = name.startswith("set_") and name.endswith("_request")
+    return True if routing or not home.startswith(ini["lib_name"]) else None
 
 
 def copy_mathjax(app, exception):

@@ -42,7 +42,7 @@ def unless_done(made, key, step):
 def pages():
     """Build the pages from the stored outputs."""
     lib = settings(ROOT)["lib_path"]
-    key = digest("nbs/*.ipynb", f"{lib}/*.py", "site/*.py", "site/static/*", "settings.ini", "constraints.txt",
+    key = digest("nbs/**/*.ipynb", f"{lib}/**/*.py", "site/*.py", "site/static/*", "settings.ini", "constraints.txt",
                  "_quarto.yml")
     # in a process of its own, as Sphinx changes the one that it runs in
     unless_done(SITE / "index.html", key, lambda: command(sys.executable, ROOT / "site/build.py"))
@@ -65,7 +65,7 @@ def numbers():
             raise SiteError(text)
         REPORT.write_text(text, encoding="utf-8")
 
-    unless_done(REPORT, digest(f"{settings(ROOT)['lib_path']}/*.py", "constraints.txt"), measure)
+    unless_done(REPORT, digest(f"{settings(ROOT)['lib_path']}/**/*.py", "constraints.txt"), measure)
 
 
 def said(name, result):
@@ -95,7 +95,7 @@ def main():
               + ", ".join(f"{name} ({len(found)} cells)" for name, found in other.items()) + "; make test says which.")
     if NUMBERS not in failed:
         print(f"Published numbers, {REPORT.read_text(encoding='utf-8').partition('in all: ')[2].partition(chr(10))[0]};"
-              f"\n    {(REPORT.parent / 'report.html').as_uri()}")
+              f"\n    {(REPORT.parent / 'report.md').as_uri()}")
     if PAGES not in failed:
         print(f"The course, ready in {jobs.in_words(time.monotonic() - start)}:\n    {(SITE / 'index.html').as_uri()}\n"
               "or work in the notebooks: make lab")

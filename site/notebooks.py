@@ -1,6 +1,7 @@
 """What is done with notebooks: ``python site/notebooks.py export|store|readme|processors|older ...``.
 
-export      write the modules of the package from the notebooks (orphaned modules are removed)
+export      write the modules of the package from the notebooks (orphaned modules are removed); let cells
+            of imports open collapsed in JupyterLab
 store       execute every chapter into _build/nbs (what has not changed is not executed again), then
             put into nbs/ the outputs that no longer agree with the stored ones
 readme      write README.md from nbs/index.ipynb
@@ -9,6 +10,7 @@ processors  execute every chapter as older processors do, with one thread and wi
 older       print the environment of one of these processors, a variable in each line
 """
 
+import ast
 import functools
 import hashlib
 import json
@@ -19,12 +21,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
 import jobs
 import nbformat
-from build import SiteError, contents, settings
+from build import SiteError, contents, directives, only_imports, pages, settings
 from compare import cell_difference
 from readme import readme
 
@@ -58,6 +61,11 @@ def chapters():
     return [NBS / name for _, names in contents(ROOT) for name in names]
 
 
+def name_of(notebook):
+    """Return the name of a notebook in ``_quarto.yml``: its path in nbs/."""
+    return notebook.relative_to(NBS).as_posix()
+
+
 def derive(command):
     """Run an nbdev command on a copy of the project.
 
@@ -77,7 +85,8 @@ def derive(command):
         (copy / lib).mkdir()
         (copy / "nbs").mkdir()
         modules = [ROOT / lib / "__init__.py"] if command == "nbdev_export" else []
-        for file in [ROOT / "settings.ini", *modules, *sorted(NBS.glob("*.ipynb"))]:
+        for file in [ROOT / "settings.ini", *modules, *(NBS / name for name in pages(NBS))]:
+            (copy / file.relative_to(ROOT)).parent.mkdir(exist_ok=True)
             shutil.copy(file, copy / file.relative_to(ROOT))
         done = subprocess.run([Path(sys.executable).parent / command], cwd=copy, text=True,
                               capture_output=True)
@@ -92,9 +101,42 @@ def modules():
     return {name: code for name, code in derive("nbdev_export").items() if name.endswith(".py")}
 
 
+def collapse(cell):
+    """Let a code cell open collapsed where it only imports, and else only where it is exported."""
+    found, code = directives(cell.source)
+    if only_imports(code):
+        cell.metadata["jupyter"] = {"source_hidden": True}
+    elif "export" not in found:
+        cell.metadata.pop("jupyter", None)
+
+
+def stub():
+    """Return ``__init__.pyi``: what ``__init__.py`` imports when asked, written out for type checkers."""
+    tree = ast.parse((ROOT / settings(ROOT)["lib_path"] / "__init__.py").read_text(encoding="utf-8"))
+    public = next(ast.literal_eval(node.value) for node in tree.body
+                  if isinstance(node, ast.Assign) and node.targets[0].id == "_PUBLIC")
+    lines = ['"""What `import rfteach` gives, for type checkers and editors, which do not follow its `__getattr__`."""', ""]
+    rooms = list(dict.fromkeys(home.partition(".")[0] for home in public))
+    for home, names in [("", rooms), *public.items()]:
+        if names:
+            listed = textwrap.wrap(", ".join(f"{name} as {name}" for name in names), 110, break_on_hyphens=False)
+            lines += [f"from .{home} import (", *(f"    {line}" for line in listed), ")"]
+    return "\n".join([*lines, "", "__version__: str", ""]).encode()
+
+
 def export():
     """Write the package from the notebooks and remove the modules that no notebook makes."""
+    for notebook in chapters():
+        nb = nbformat.read(notebook, as_version=4)
+        before = nbformat.writes(nb)
+        for cell in nb.cells:
+            if cell.cell_type == "code":
+                collapse(cell)
+        if nbformat.writes(nb) != before:
+            print(f"collapsed cells of imports in nbs/{name_of(notebook)}")
+            nbformat.write(nb, notebook)
     made = modules()
+    made[f"{settings(ROOT)['lib_path']}/__init__.pyi"] = stub()
     for file in (ROOT / settings(ROOT)["lib_path"]).rglob("*.py"):
         if file.relative_to(ROOT).as_posix() not in made:
             print(f"removed {file.relative_to(ROOT)}: no notebook exports it")
@@ -120,7 +162,7 @@ def content_key(nb, env=None):
     files = [*package, ROOT / "constraints.txt", *results]
     if any(cell.cell_type == "code" and ".ipynb" in cell.source for cell in nb.cells):  # it reads the others
         files.append(ROOT / "_quarto.yml")
-        others = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(NBS.glob("*.ipynb"))]
+        others = [json.loads((NBS / name).read_text(encoding="utf-8")) for name in pages(NBS)]
         parts += ["".join(cell["source"]) for other in others for cell in other["cells"]]
     parts += [file.read_text(encoding="utf-8") for file in files]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -171,7 +213,7 @@ def execute(notebook, folder=BUILT, env=None):
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     nb = nbformat.read(notebook, as_version=4)
-    key, target = content_key(nb, env), folder / notebook.name
+    key, target = content_key(nb, env), folder / name_of(notebook)
     if target.exists() and record(target).get("key") == key:
         return target
     for cell in nb.cells:
@@ -180,7 +222,7 @@ def execute(notebook, folder=BUILT, env=None):
     client = NotebookClient(nb, timeout=CELL_TIMEOUT, kernel_name="python3", record_timing=False,
                             store_widget_state=False, coalesce_streams=True,
                             extra_arguments=["--log-level=40"],  # not its advice about sockets
-                            resources={"metadata": {"path": str(NBS)}})
+                            resources={"metadata": {"path": str(notebook.parent)}})
     start = time.perf_counter()
     try:
         client.execute(env={**kernel_environment(), **(env or {})})
@@ -188,7 +230,7 @@ def execute(notebook, folder=BUILT, env=None):
         text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
         raise NotebookError(f"{notebook.relative_to(ROOT)}: a cell failed.\n\n{text}") from None
     nb.metadata["rfteach"] = {"key": key, "seconds": round(time.perf_counter() - start, 1)}
-    folder.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, target.with_suffix(".part"))
     target.with_suffix(".part").replace(target)
     return target
@@ -201,11 +243,11 @@ def record(executed):
 
 def as_jobs(step):
     """Return for each chapter the job of taking `step`, and the seconds that it is expected to take."""
-    for file in BUILT.glob("*.ipynb"):
-        if NBS / file.name not in chapters():
+    for file in BUILT.rglob("*.ipynb"):
+        if NBS / file.relative_to(BUILT) not in chapters():
             file.unlink()
     kernel_environment()
-    return {path.name: functools.partial(step, path) for path in chapters()}, json.loads(SECONDS.read_text())
+    return {name_of(path): functools.partial(step, path) for path in chapters()}, json.loads(SECONDS.read_text())
 
 
 def progress_line(name, result):
@@ -239,20 +281,21 @@ def store():
         raise NotebookError("\n\n".join(errors))
     seconds = json.loads(SECONDS.read_text())
     for notebook in chapters():
-        executed = results[notebook.name]
+        name = name_of(notebook)
+        executed = results[name]
         nb, renewed = nbformat.read(notebook, as_version=4), 0
         old = [cell for cell in nb.cells if cell.cell_type == "code"]
         for cell, fresh in zip(old, code_cells(executed), strict=True):
             if any(output.get("name") == "stderr" for output in fresh.outputs):
-                raise NotebookError(f"nbs/{executed.name}: a cell warns; change it so that it does "
+                raise NotebookError(f"nbs/{name}: a cell warns; change it so that it does "
                                     f"not.\n\n{cell.source}\n\n{cell_difference(fresh, fresh)}")
             if cell_difference(cell, fresh, varies_too=True):
                 cell.outputs, renewed = fresh.outputs, renewed + 1
         if renewed:
             nbformat.write(nb, notebook)
-            print(f"stored the outputs of {renewed} cells in nbs/{notebook.name}")
-        seconds.setdefault(notebook.name, max(1, round(record(executed)["seconds"])))
-    kept = {notebook.name: seconds[notebook.name] for notebook in chapters()}
+            print(f"stored the outputs of {renewed} cells in nbs/{name}")
+        seconds.setdefault(name, max(1, round(record(executed)["seconds"])))
+    kept = {name: seconds[name] for name in map(name_of, chapters())}
     SECONDS.write_text(json.dumps(kept, indent=1) + "\n")
     for name, content in derive("nbdev_clean").items():
         if name.endswith(".ipynb") and (ROOT / name).read_bytes() != content:

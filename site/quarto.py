@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import nbformat
-from build import ROOT, SiteError, directives, folded, home, links, settings, shortened
+from build import ROOT, SiteError, directives, folded, home, links, pages, settings, shortened
 
 
 def outline(code, top):
@@ -58,6 +58,7 @@ def page(nb, name, root=ROOT):
             if prompt:
                 options |= {"code-fold": "true", "code-summary": prompt}
             text = shortened(text, public) if "exports" in found else text
+            cell.metadata.pop("jupyter", None)  # the options say what is folded
             cell.source = "\n".join([*(f"#| {key}: {value}" for key, value in options.items()), text])
         cells.append(cell)
     return cells
@@ -67,13 +68,12 @@ def finish(folder, root=ROOT):
     """Write the pages into the notebooks in `folder`; their first cell, the front matter, is nbdev's."""
     if folder.resolve() == (root / "nbs").resolve():
         raise SiteError("These are the sources. Call nbdev_docs in the folder above.")
-    for file in sorted(folder.glob("*.ipynb")):
-        made = nbformat.read(file, as_version=4)
-        source = nbformat.read(root / "nbs" / file.name, as_version=4)
+    for name in pages(folder):
+        made, source = (nbformat.read(place / name, as_version=4) for place in (folder, root / "nbs"))
         if made.cells[0].cell_type != "raw":
-            raise SiteError(f"{file.name}: nbdev has found no title")
-        made.cells = [made.cells[0], *page(source, file.name, root)]
-        nbformat.write(made, file)
+            raise SiteError(f"{name}: nbdev has found no title")
+        made.cells = [made.cells[0], *page(source, name, root)]
+        nbformat.write(made, folder / name)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Build the slides: ``python site/slides.py [notebooks] [output folder]``.
 
-A notebook with cells tagged ``slide`` becomes a deck for reveal.js: a title, a slide for each of
-these cells, and the exercises with the next chapter. Such a cell is short, or it is an error.
+A chapter's page with cells tagged ``slide`` becomes a deck for reveal.js: a title, a slide for each of
+these cells, and the exercises with the next deck. Such a cell is short, or it is an error.
 """
 
 import ast
@@ -12,7 +12,7 @@ from importlib.metadata import files
 from pathlib import Path
 
 import nbformat
-from build import ROOT, SiteError, contents, directives, settings
+from build import ROOT, SiteError, contents, directives, only_imports, settings
 
 HERE = Path(__file__).absolute().parent
 WORDS, CAPTION, ABOVE, NOTES = 90, 45, 24, 120  # of a statement, a caption, above code, of the speaker's notes
@@ -41,7 +41,7 @@ def cut(text, limit):
 
 def to_site(text, name):
     """Return Markdown whose links to notebooks, and within this one, lead to the pages of the site."""
-    text = re.sub(r"\]\(([\w-]+)\.ipynb", r"](../site/\1.html", text)
+    text = re.sub(r"\]\(([\w/-]+)\.ipynb", r"](../site/\1.html", text)
     return re.sub(r"\]\(#", f"](../site/{name}.html#", text)
 
 
@@ -87,7 +87,7 @@ def introduction(cells, k):
 
     Imports may stand between the two.
     """
-    while cells[k - 1].cell_type == "code" and re.fullmatch(r"((import|from) [^()]+\s*)+", cells[k - 1].source):
+    while cells[k - 1].cell_type == "code" and only_imports(cells[k - 1].source):
         k -= 1
     above = cells[k - 1]
     if above.cell_type != "markdown" or tagged(above):
@@ -196,8 +196,8 @@ def build(notebooks=None, out=None, root=ROOT):
     from nbconvert import SlidesExporter
 
     notebooks, out = notebooks or root / "nbs", out or root / "_build/slides"
-    chapters = {Path(name).stem: nbformat.read(notebooks / name, as_version=4)
-                for _, names in contents(root) for name in names if (notebooks / name).exists()}
+    chapters = {Path(name).stem: nbformat.read(notebooks / name, as_version=4) for _, names in contents(root)
+                for name in names if "/" not in name and (notebooks / name).exists()}  # teaching notes have a folder
     chapters = {name: nb for name, nb in chapters.items() if any(map(tagged, nb.cells))}
     if not chapters:
         raise SiteError(f"no cell of the notebooks in {notebooks} has the tag 'slide'")
@@ -221,7 +221,7 @@ def build(notebooks=None, out=None, root=ROOT):
             faults.append(str(error))
     if faults:
         raise SiteError("\n".join(faults))
-    sections = [(title, [Path(name).stem for name in names if Path(name).stem in chapters])
+    sections = [(title, [stem for name in names if (stem := name.removesuffix(".ipynb")) in chapters])
                 for title, names in contents(root)]
     page = exporter.environment.get_template("contents.html.j2").render(sections=sections, titles=titles)
     (out / "index.html").write_text(page, encoding="utf-8")

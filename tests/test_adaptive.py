@@ -17,9 +17,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 import rfteach.adaptive
+import rfteach.waves
 from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.datasets import sobol_g, sobol_g_moments
-from rfteach.surrogate import sobol_indices
+from rfteach.sobol import sobol_indices
 
 C = np.array([1, 2, 5, 10, 20, 100] + [5000] * 14, dtype=float)
 
@@ -49,7 +50,7 @@ def gram_reference(Z, V, q):
 @pytest.mark.parametrize("d, q", [(1, 1), (3, 1), (4, 2), (5, 3), (4, 4)])
 def test_gram_and_slope(dtype, tol, d, q):
     torch.manual_seed(0)
-    Z = rfteach.adaptive._centred_waves(torch.rand(30, d, dtype=dtype) - 0.5, 6)
+    Z = rfteach.waves.centred_waves(torch.rand(30, d, dtype=dtype) - 0.5, 6)
     V, G = torch.rand(d, 12, dtype=dtype).requires_grad_(), torch.randn(30, 30, dtype=dtype)
     K = gram_reference(Z, V, q)
     (slope,) = torch.autograd.grad((G * K).sum(), V)
@@ -60,13 +61,13 @@ def test_gram_and_slope(dtype, tol, d, q):
 
 def test_kernel_functions_have_mean_zero_in_each_input():
     t, w = np.polynomial.legendre.leggauss(60)
-    Z = rfteach.adaptive._centred_waves(torch.from_numpy(t / 2)[:, None], 10)
+    Z = rfteach.waves.centred_waves(torch.from_numpy(t / 2)[:, None], 10)
     np.testing.assert_allclose(torch.from_numpy(w / 2) @ Z[0], 0, atol=1e-12)
 
 
 def test_evidence_is_a_density_and_its_gradient_right():
     rng = np.random.default_rng(1)
-    Z = rfteach.adaptive._centred_waves(torch.from_numpy(rng.random((40, 3)) - 0.5), 5)
+    Z = rfteach.waves.centred_waves(torch.from_numpy(rng.random((40, 3)) - 0.5), 5)
     Y, w = torch.from_numpy(rng.normal(size=(40, 1))), torch.from_numpy(rng.uniform(0.5, 2, 40))
     theta = rng.normal(size=10) - 1
     value, gradient, lam = rfteach.adaptive._evidence(theta, Z, Y, w, 3)
@@ -85,7 +86,7 @@ def test_evidence_is_a_density_and_its_gradient_right():
 
 def test_evidence_in_blocks_is_the_same(monkeypatch):
     rng = np.random.default_rng(1)
-    Z = rfteach.adaptive._centred_waves(torch.from_numpy(rng.random((300, 3)) - 0.5), 5)
+    Z = rfteach.waves.centred_waves(torch.from_numpy(rng.random((300, 3)) - 0.5), 5)
     V, G = torch.from_numpy(rng.random((3, 10))), torch.from_numpy(rng.normal(size=(300, 300)))
     whole = gram_reference(Z, V, 3)
     blocks = [(r, T.repeat(1, 1, 1)) for r, T in rfteach.adaptive._row_kernels(Z.repeat(4, 1, 1), V.repeat(4, 1))]
@@ -99,30 +100,30 @@ def test_waves_give_the_kernel():
     rng = np.random.default_rng(0)
     box, U = np.tile([0.0, 1.0], (4, 1)), rng.random((4, 3)) / 2
     X = torch.from_numpy(rng.random((6, 4)))
-    K = gram_reference(rfteach.adaptive._centred_waves(X - 0.5, 3), torch.from_numpy(U).repeat(1, 2), 3)
+    K = gram_reference(rfteach.waves.centred_waves(X - 0.5, 3), torch.from_numpy(U).repeat(1, 2), 3)
 
     def gram(codes, weights):
-        F = rfteach.adaptive._AnovaFeatures(codes, weights, box, 3).fit(X).transform(X)
+        F = rfteach.waves.WaveFeatures(codes, weights, box, 3).fit(X).transform(X)
         return F @ F.T
 
-    everything = rfteach.adaptive._largest_waves(U, 3, 10**6)
+    everything = rfteach.waves.largest_waves(U, 3, 10**6)
     # 12 single ones, C(4, 2) 3² 2 of two inputs, C(4, 3) 3³ 4 of three
     assert len(everything[0]) == 12 + 6 * 9 * 2 + 4 * 27 * 4 and len(np.unique(everything[0], axis=0)) == 552
     assert (gram(*everything) - K).abs().max() < 1e-13
-    some = rfteach.adaptive._largest_waves(U, 3, 50)
+    some = rfteach.waves.largest_waves(U, 3, 50)
     np.testing.assert_allclose(some[1], np.sort(everything[1])[::-1][:50])
     for head in (None, some):
-        grams = torch.stack([gram(*rfteach.adaptive._random_waves(U, 3, 50, rng, head)) for _ in range(400)])
+        grams = torch.stack([gram(*rfteach.waves.random_waves(U, 3, 50, rng, head)) for _ in range(400)])
         grams = grams + (0 if head is None else gram(*head))
         assert ((grams.mean(0) - K).abs() < 4.5 * grams.std(0) / 20).all()
-    codes, _ = rfteach.adaptive._random_waves(U, 3, 50, rng, some)
+    codes, _ = rfteach.waves.random_waves(U, 3, 50, rng, some)
     assert len(codes) and not set(map(tuple, codes)) & set(map(tuple, some[0]))
 
 
 def test_draws_follow_the_weights():
     U = np.random.default_rng(0).random((3, 2))
-    codes, weights = rfteach.adaptive._largest_waves(U, 2, 1000)
-    found, counts = rfteach.adaptive._random_waves(U, 2, 200_000, np.random.default_rng(1))
+    codes, weights = rfteach.waves.largest_waves(U, 2, 1000)
+    found, counts = rfteach.waves.random_waves(U, 2, 200_000, np.random.default_rng(1))
     expected = dict(zip(map(tuple, codes), weights / weights.sum()))
     got = dict(zip(map(tuple, found), counts / counts.sum()))
     for code, p in expected.items():
@@ -290,8 +291,9 @@ def test_waves_of_active_inputs_only(monkeypatch):
     X = rng.random((200, 12))
     y = np.sin(5 * X[:, 3]) * X[:, 10]
     seen = []
-    plain = rfteach.adaptive._centred_waves
-    monkeypatch.setattr(rfteach.adaptive, "_centred_waves", lambda T, m: (seen.append(T.shape[1]), plain(T, m))[1])
+    plain = rfteach.waves.centred_waves
+    for module in (rfteach.adaptive, rfteach.waves):
+        monkeypatch.setattr(module, "centred_waves", lambda T, m: (seen.append(T.shape[1]), plain(T, m))[1])
     m = AdaptiveFeatureRegressor(n_components=500, n_folds=None, random_state=0).fit(X, y)
     assert seen[0] == 12 and set(seen[1:]) == {len(m.active_inputs_)} and len(m.active_inputs_) < 12
     assert {3, 10} <= set(m.active_inputs_) and m.active_sets_[0] in ((10,), (3,), (3, 10))
@@ -371,7 +373,7 @@ def test_bad_data(friedman):
     X, y = friedman
     with pytest.raises(NotFittedError):
         AdaptiveFeatureRegressor().predict(X)
-    with pytest.raises(ValueError, match="X has 150 rows, but y has 149"):
+    with pytest.raises(ValueError, match="X and y must have as many rows, got 150 and 149"):
         AdaptiveFeatureRegressor().fit(X, y[:-1])
     with pytest.raises(ValueError, match="NaN"):
         AdaptiveFeatureRegressor().fit(X, np.where(y > y.mean(), np.nan, y))

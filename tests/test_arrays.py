@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator
 
 from rfteach import arrays
-from rfteach.arrays import as_tensor, distinct_rows, memory_budget, random_generator, row_blocks, row_hashes, validate_input
+from rfteach.arrays import as_tensor, distinct_rows, memory_budget, random_generator, row_blocks, row_hashes, tiles, validate_input
 
 KINDS = {
     "list": (lambda A: A.tolist(), np.ndarray, np.float64),
@@ -152,6 +152,24 @@ def test_seeds():
 def test_bad_seeds(seed, error):
     with pytest.raises(error, match="random_state must"):
         random_generator(seed)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("budget", [1, 8, 100, 1000, 10**6])
+@pytest.mark.parametrize("n, m", [(1, 1), (3, 50), (50, 3), (40, 40)])
+def test_tiles_cover_each_entry_once(n, m, budget, upper):
+    if upper and n != m:
+        return
+    seen = np.zeros((n, m), int)
+    with memory_budget(budget):
+        for rows, cols in tiles(n, m, 8, height=4, upper=upper):
+            seen[rows, cols] += 1
+            size = seen[rows, cols].shape
+            assert 8 * size[0] * size[1] <= max(8, budget)
+            assert not upper or cols.start >= rows.start
+            assert not upper or cols.start > rows.start or size[1] >= size[0]  # it holds its part of the diagonal
+    assert seen.max() == 1 and (seen[np.triu_indices(n, 0, m)] == 1).all()
+    assert upper or seen.all()
 
 
 @given(n=st.integers(0, 1000), row_bytes=st.integers(1, 10**6), budget=st.integers(1, 10**6))

@@ -13,15 +13,17 @@ import torch
 import torch.utils.checkpoint
 from torch.nn import functional as F
 
+from rfteach import attention, attention_engine
 from rfteach.arrays import memory_budget
 from rfteach.attention import (
     KINDS,
-    RandomFeatureAttention,
+    FeatureMap,
     attention_frequencies,
     optimal_tilt,
     random_feature_attention,
     relative_variance,
 )
+from rfteach.attention_layer import RandomFeatureAttention
 
 FORMS = [("positive", 0.0), ("positive", -0.3), ("hyperbolic", 0.0), ("hyperbolic", -0.1), ("trigonometric", 0.0)]
 
@@ -342,13 +344,13 @@ def test_kinds_in_and_out(device):
 
 
 @pytest.mark.parametrize("change, words", [
-    (dict(kind="cosine"), "kind must be one of positive, hyperbolic, trigonometric, got 'cosine'"),
-    (dict(n_components=0), "n_components == 0, must be >= 1"),
+    (dict(kind="cosine"), "kind must be 'positive', 'hyperbolic' or 'trigonometric', got 'cosine'"),
+    (dict(n_components=0), "n_components must be an integer of at least 1, got 0"),
     (dict(kind="hyperbolic", n_components=7), "n_components must be even for kind='hyperbolic', got 7"),
-    (dict(tilt=0.1), "tilt must be a finite number ≤ 0, got 0.1"),
+    (dict(tilt=0.1), r"tilt must be a number in \(-inf, 0\], got 0.1"),
     (dict(tilt=-0.1, kind="trigonometric"), "tilt must be 0 for kind='trigonometric', got -0.1"),
     (dict(sampling="qmc"), "sampling must be 'orthogonal' or 'iid', got 'qmc'"),
-    (dict(scale=0), "scale must be a finite number > 0, got 0"),
+    (dict(scale=0), r"scale must be None or a number in \(0, inf\), got 0"),
     (dict(gate=np.full(9, 0.5)), "gate needs causal=True"),
     (dict(gate=np.full(9, 1.0), causal=True), r"gate must lie in \(0, 1\), got values from 1 to 1"),
     (dict(gate=np.full(8, 0.5), causal=True), r"gate must broadcast to \(2, 9\), got shape \(8,\)"),
@@ -393,11 +395,11 @@ def test_what_is_of_the_wrong_type():
                         (lambda: relative_variance([[1.0]], [[1.0, 2.0]], 4), "same shape"),
                         (lambda: RandomFeatureAttention(10, 3), "multiple of num_heads, got 10 and 3"),
                         (lambda: RandomFeatureAttention(4, 2, dropout=1.0), "dropout"),
-                        (lambda: RandomFeatureAttention(4, 2, kdim=0), "kdim == 0, must be >= 1"),
-                        (lambda: RandomFeatureAttention(4, 2, vdim=-3), "vdim == -3, must be >= 1"),
+                        (lambda: RandomFeatureAttention(4, 2, kdim=0), "kdim must be None or an integer of at least 1, got 0"),
+                        (lambda: RandomFeatureAttention(4, 2, vdim=-3), "vdim must be None or an integer of at least 1, got -3"),
                         (lambda: RandomFeatureAttention(4, 2, redraw="epoch"), "redraw"),
                         (lambda: RandomFeatureAttention(4, 2, gated=True), "causal=True"),
-                        (lambda: RandomFeatureAttention(4, 2, kind="relu"), "kind must be one of")):
+                        (lambda: RandomFeatureAttention(4, 2, kind="relu"), "kind must be 'positive'")):
         with pytest.raises(ValueError, match=words):
             call()
 
@@ -405,8 +407,6 @@ def test_what_is_of_the_wrong_type():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_no_products_with_subnormal_numbers(dtype, monkeypatch):
     """They are slow. What enters a product is zero or normal, with long keys and strong gates."""
-    from rfteach import attention
-
     tiny, seen = torch.finfo(dtype).tiny, []
 
     def normal(t):
@@ -415,25 +415,26 @@ def test_no_products_with_subnormal_numbers(dtype, monkeypatch):
         return t
 
     for name in ("keys", "queries"):
-        inner = getattr(attention._Map, name)
+        inner = getattr(FeatureMap, name)
 
         def checked(self, *args, inner=inner):
             out = inner(self, *args)
             normal(out[0] if isinstance(out, tuple) else out)
             return out
 
-        monkeypatch.setattr(attention._Map, name, checked)
-    inner_weights = attention._Map.weights
+        monkeypatch.setattr(FeatureMap, name, checked)
+    inner_products = attention_engine._products
 
-    def weights(self, Q, P):
-        A = inner_weights(self, Q, P)
+    def products(Q, P, trigonometric):
+        A = inner_products(Q, P, trigonometric)
         plain = Q @ P.mT
         assert (A - plain).abs().max() <= 1e-5 * plain.abs().max() + 1e-30
-        return A if self.trigonometric else normal(A) if not A.requires_grad else A
+        return A if trigonometric else normal(A) if not A.requires_grad else A
 
-    monkeypatch.setattr(attention._Map, "weights", weights)
-    inner_exp = attention._exp_
-    monkeypatch.setattr(attention, "_exp_", lambda Z: (normal(out := inner_exp(Z)), out)[1])
+    monkeypatch.setattr(attention_engine, "_products", products)
+    inner_exp = attention_engine.exponentials_
+    for module in (attention, attention_engine):
+        monkeypatch.setattr(module, "exponentials_", lambda Z: (normal(out := inner_exp(Z)), out)[1])
     q, k, v = (torch.from_numpy(data(256, 16, seed=s, size=1.0)).to(dtype) for s in range(3))
     factor = 1 if dtype == torch.float32 else 4
     for kind in ("positive", "hyperbolic"):
@@ -753,5 +754,5 @@ def test_the_layer_learns(gated, device):
 
 
 def test_examples():
-    result = doctest.testmod(importlib.import_module("rfteach.attention"))
-    assert result.attempted > 8 and result.failed == 0
+    results = [doctest.testmod(importlib.import_module(f"rfteach.{name}")) for name in ("attention", "attention_layer")]
+    assert sum(r.attempted for r in results) > 8 and not any(r.failed for r in results)

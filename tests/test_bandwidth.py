@@ -25,20 +25,22 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 import rfteach.bandwidth
+import rfteach.distances
 from rfteach.arrays import memory_budget
 from rfteach.bandwidth import (
     MedianBandwidth,
     _criterion,
     _draw_different,
-    _draw_pairs,
     _value_and_gradient,
+    fit_kernel,
     learn_bandwidth,
     median_bandwidth,
 )
+from rfteach.distances import draw_pairs, pair_distances
 from rfteach.features import RandomFourierFeatures
-from rfteach.kernels import Gaussian, Laplacian1, Matern
+from rfteach.kernels import Gaussian, Laplacian1, Matern, as_kernel
 from rfteach.rbf import NystroemFeatures, RBFRegressor
-from rfteach.ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
+from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
 
 
 def reference(X):
@@ -99,7 +101,7 @@ DATA = {
 @pytest.mark.parametrize("name", DATA)
 def test_exact_is_the_median_of_pdist(name, budget, capacity, monkeypatch):
     """Also where a pass can keep 100 pairs only, so that it has to narrow the interval."""
-    monkeypatch.setattr(rfteach.bandwidth, "_CAPACITY", capacity)
+    monkeypatch.setattr(rfteach.distances, "_CAPACITY", capacity)
     X = DATA[name]
     with memory_budget(budget):
         found = median_bandwidth(X, method="exact")
@@ -131,9 +133,9 @@ def test_products_keep_their_bound(d, dtype):
     """Equation (4.6), against extended precision; entries that all have the same sign, or one cluster far off."""
     far = 1e3 * (np.arange(60) % 7 == 0)[:, None]
     for X in (np.random.default_rng(d).uniform(0.9, 1, (60, d)), normal(60, d) + far):
-        points = rfteach.bandwidth._Points(torch.from_numpy(X).to(dtype))
+        points = pair_distances(torch.from_numpy(X).to(dtype))
         tau = points.tolerance(dtype)
-        ((_, _, strip),) = list(points.products(dtype))
+        ((_, _, strip),) = list(points.tiles(dtype))
         wide = torch.from_numpy(X).to(dtype).numpy().astype(np.longdouble)
         exact = ((wide[:, None] - wide) ** 2).sum(2)
         i, j = np.triu_indices(60, 1)
@@ -144,10 +146,10 @@ def test_products_keep_their_bound(d, dtype):
 def test_a_missed_interval_is_widened(monkeypatch):
     """With a sample that misleads, the passes still find the ranks."""
     X = normal(200)
-    monkeypatch.setattr(rfteach.bandwidth, "_CAPACITY", 2000)
+    monkeypatch.setattr(rfteach.distances, "_CAPACITY", 2000)
     for i, j in [(0, 1), (3, 150)]:
         constant = lambda n, m, rng: (torch.full((m,), i), torch.full((m,), j))
-        monkeypatch.setattr(rfteach.bandwidth, "_draw_pairs", constant)
+        monkeypatch.setattr(rfteach.distances, "draw_pairs", constant)
         np.testing.assert_allclose(median_bandwidth(X, method="exact"), reference(X), rtol=1e-12)
 
 
@@ -156,7 +158,7 @@ def test_float32(shift, scale, monkeypatch):
     """The median of the distances between the float32 rows, to rounding in float64."""
     X = (shift + scale * normal(400, 10)).astype(np.float32)
     for capacity in (2**22, 20_000):
-        monkeypatch.setattr(rfteach.bandwidth, "_CAPACITY", capacity)
+        monkeypatch.setattr(rfteach.distances, "_CAPACITY", capacity)
         np.testing.assert_allclose(median_bandwidth(X, method="exact"), reference(X), rtol=1e-12)
 
 
@@ -242,7 +244,7 @@ def test_too_few_pairs_for_an_interval():
 
 def test_pairs_are_uniform():
     n, m = 5, 40_000
-    i, j = (v.numpy() for v in _draw_pairs(n, m, np.random.default_rng(0)))
+    i, j = (v.numpy() for v in draw_pairs(n, m, np.random.default_rng(0)))
     counts = np.bincount(i * n + j, minlength=n * n).reshape(n, n)
     assert (np.diagonal(counts) == 0).all()
     expected = m / (n * (n - 1))
@@ -264,6 +266,20 @@ def test_subsample_of_data_that_is_mostly_equal(make):
     assert median_bandwidth(make(DATA["one row differs"]), method="subsample", n_pairs=20) == pytest.approx(0.1)
     assert median_bandwidth(make(DATA["all equal"]), method="subsample") == 1.0
     assert median_bandwidth(make(DATA["differences that underflow"]), method="subsample") == 1.0
+
+
+@pytest.mark.parametrize("name", rfteach.kernels._NAMES)
+def test_a_kernel_from_a_word(name):
+    X, y = normal(60, 2), normal(60, 2)[:, 0]
+    k = fit_kernel(name, "median", [[0.0], [1.0], [3.0]])
+    assert k.bandwidth == 2.0 and type(k) is type(as_kernel(name))
+    assert fit_kernel(name, 3.0, [[0.0], [1.0], [3.0]]).bandwidth == 3.0
+    assert fit_kernel(name, None, X).bandwidth == 1.0
+    k = as_kernel(name, 5.0)
+    assert fit_kernel(k, None, X) is k
+    learned = fit_kernel(k, "learned", X, y)
+    np.testing.assert_array_equal(learned.bandwidth, learn_bandwidth(X, y, kernel=name).bandwidth)
+    assert k.bandwidth == 5.0 and learned.get_params().keys() == k.get_params().keys()
 
 
 def gram_and_targets(n, k, seed=0):
@@ -467,7 +483,7 @@ def test_estimators_learn_from_means():
         model.fit(twice, targets)
         kernel = model.features_.kernel_ if hasattr(model, "features_") else model.kernel_
         np.testing.assert_allclose(kernel.bandwidth[:3], learn_bandwidth(X, y).bandwidth[:3], rtol=0.01)
-    with pytest.raises(ValueError, match="X and y must have the same length, got 100 and 200"):
+    with pytest.raises(ValueError, match="X and y must have as many rows, got 100 and 200"):
         NystroemFeatures(bandwidth="learned").fit(X, targets)
     tensors = torch.from_numpy(X).requires_grad_(), torch.from_numpy(y).requires_grad_()
     for model in (RandomFeatureRidge(RandomFourierFeatures(bandwidth="learned")), RBFRegressor(bandwidth="median")):
@@ -502,6 +518,13 @@ X0 = np.ones((4, 3))
     "call, error, words",
     [
         (lambda: median_bandwidth([[np.nan]]), ValueError, "X contains NaN"),
+        (lambda: fit_kernel(Gaussian(), "median", X0), ValueError, "bandwidth='median' is given beside a kernel"),
+        (lambda: fit_kernel(Gaussian(), 2.0, X0), ValueError, "bandwidth=2.0 is given beside a kernel"),
+        (lambda: fit_kernel("gaussian", "medain", X0), ValueError, "bandwidth='medain'.*did you mean 'median'"),
+        (lambda: fit_kernel("gaussian", "scale", X0), ValueError, "bandwidth='scale' is unknown; expected a number"),
+        (lambda: fit_kernel("gaussian", "learned", X0), ValueError, "bandwidth='learned' is taken.*but no y"),
+        (lambda: fit_kernel("gausian", "median", X0), ValueError, "kernel='gausian' is unknown .did you mean"),
+        (lambda: fit_kernel(3, "median", X0), TypeError, "kernel must be a name or a Kernel, got int"),
         (lambda: median_bandwidth(np.ones(3)), ValueError, "X: Expected 2D array"),
         (lambda: median_bandwidth(np.ones((0, 3))), ValueError, "X is empty"),
         (lambda: median_bandwidth(sp.csr_matrix((0, 3))), ValueError, "X is empty"),
@@ -509,22 +532,22 @@ X0 = np.ones((4, 3))
         (lambda: median_bandwidth(sp.csr_matrix(X0), device="meta"), ValueError, "X is sparse.*'meta'"),
         (lambda: median_bandwidth(X0, device="gpu"), ValueError, "device='gpu' is not available"),
         (lambda: median_bandwidth(X0, method="fast"), ValueError, "method must be 'auto', 'exact' or .*got 'fast'"),
-        (lambda: median_bandwidth(X0, n_pairs=0), ValueError, "n_pairs == 0, must be >= 1"),
-        (lambda: median_bandwidth(X0, n_pairs=1.5), TypeError, "n_pairs must be an instance of"),
-        (lambda: median_bandwidth(X0, confidence=1.0), ValueError, "confidence must be a number between.*1.0"),
-        (lambda: median_bandwidth(X0, confidence="high"), ValueError, "confidence must be a number.*'high'"),
+        (lambda: median_bandwidth(X0, n_pairs=0), ValueError, "n_pairs must be an integer of at least 1, got 0"),
+        (lambda: median_bandwidth(X0, n_pairs=1.5), TypeError, "n_pairs must be an integer of at least 1, got 1.5"),
+        (lambda: median_bandwidth(X0, confidence=1.0), ValueError, "confidence must be a number in .0, 1., got 1.0"),
+        (lambda: median_bandwidth(X0, confidence="high"), TypeError, "confidence must be a number.*'high'"),
         (lambda: median_bandwidth(X0, random_state=-1), ValueError, "random_state must not be negative"),
-        (lambda: learn_bandwidth(X0, np.ones(3)), ValueError, "X and y must have the same length, got 4 and 3"),
+        (lambda: learn_bandwidth(X0, np.ones(3)), ValueError, "X and y must have as many rows, got 4 and 3"),
         (lambda: learn_bandwidth(X0, [1, 2, 3, np.nan]), ValueError, "y contains NaN"),
         (lambda: learn_bandwidth(X0, np.ones((4, 1, 1))), ValueError, "y: Expected 1D or 2D array"),
         (lambda: learn_bandwidth(sp.csr_matrix(X0), np.ones(4)), TypeError, "X must be dense"),
         (lambda: learn_bandwidth(X0, np.ones(4), kernel="gausian"), ValueError, "kernel='gausian' is unknown"),
         (lambda: learn_bandwidth(X0, np.ones(4), criterion="gcv"), ValueError, "criterion must be .*got 'gcv'"),
         (lambda: learn_bandwidth(X0, None), ValueError, "bandwidths are learned from targets, but y is None"),
-        (lambda: learn_bandwidth(X0, np.ones(4), n_subsample=1), ValueError, "n_subsample == 1, must be >= 2"),
-        (lambda: learn_bandwidth(X0, np.ones(4), max_iter=0), ValueError, "max_iter == 0"),
-        (lambda: learn_bandwidth(X0, np.ones(4), tol=-1.0), ValueError, "tol must be at least 0, got -1.0"),
-        (lambda: learn_bandwidth(X0, np.ones(4), tol=np.nan), ValueError, "tol must be at least 0, got nan"),
+        (lambda: learn_bandwidth(X0, np.ones(4), n_subsample=1), ValueError, "n_subsample must be an integer of at least 2, got 1"),
+        (lambda: learn_bandwidth(X0, np.ones(4), max_iter=0), ValueError, "max_iter must be an integer.*got 0"),
+        (lambda: learn_bandwidth(X0, np.ones(4), tol=-1.0), ValueError, "tol must be a number in .0, inf., got -1.0"),
+        (lambda: learn_bandwidth(X0, np.ones(4), tol=np.nan), ValueError, "tol must be a number in .0, inf., got nan"),
         (lambda: learn_bandwidth(X0, []), ValueError, "y is empty"),
         (lambda: learn_bandwidth(X0, ["a", "b", None, "a"]), ValueError, "y must be numeric, or one column of labels"),
     ],

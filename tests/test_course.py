@@ -118,7 +118,7 @@ def test_an_error_is_not_taken_for_a_value_that_is_worse(tmp_path, monkeypatch):
 
 
 def test_every_chapter_has_its_seconds():
-    assert list(json.loads(notebooks.SECONDS.read_text())) == [path.name for path in notebooks.chapters()]
+    assert list(json.loads(notebooks.SECONDS.read_text())) == [*map(notebooks.name_of, notebooks.chapters())]
 
 
 # --- What other machines would do -----------------------------------------------------------
@@ -163,7 +163,7 @@ def test_outputs_belong_to_a_processor_and_not_to_a_folder_of_data(monkeypatch):
     assert notebooks.content_key(nb) != key
 
 
-@pytest.mark.parametrize("notebook", notebooks.chapters(), ids=lambda path: path.name)
+@pytest.mark.parametrize("notebook", notebooks.chapters(), ids=notebooks.name_of)
 def test_no_page_needs_data_that_a_stranger_lacks(notebook):
     """The loaders are called in what is exported and where a message is shown, nowhere else."""
     for cell in notebooks.code_cells(notebook):

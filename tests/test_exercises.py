@@ -1,8 +1,10 @@
 """Exercises: the checker, and every exercise against right answers, wrong answers and its stub."""
 
 import inspect
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -12,32 +14,47 @@ import numpy as np
 import pytest
 
 import notebooks
-from classroom import grade, plain, release
-from rfteach import exercises as checker
-from rfteach.exercises import Exercise, NotAccepted, check, differ, exercises, topics
+from answers import ANSWERS, notes, tried
+from classroom import material
+from rfteach import grading
+from rfteach.answers import NotAccepted
+from rfteach.exercises import Exercise, check, differ, exercises, topics
 
 TOPICS = topics()
 NAMES = [f"{topic}.{name}" for topic in TOPICS for name in exercises(topic)]
-HEAD = re.compile(r"\*About (\d+) minutes, of which (\d+) for the (\d+) exercises\. Needs (.+)\*")
-FILES = {path.stem.partition("_")[2]: path for path in notebooks.chapters()}
+LIMITED = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="nothing interrupts an answer here")
+HEAD = re.compile(r"\*About (\d+) minutes, of which (\d+) for the (?:(\d+) exercises|exercise)\. Needs (.+)\*")
+BOOKS, STUDENTS, POINTS = material()
+PAGE = {name: page for page, found in POINTS.items() for name in found}  # on which an exercise stands
 
 
 def exercise(name):
     topic, _, short = name.partition(".")
-    return exercises(topic)[short]
+    return tried(topic)[short]
 
 
-def chapter(topic):
-    """Return the notebook of a topic with the metadata of nbgrader."""
-    import nbformat
+def pages(topic):
+    """Return the names of the notebooks with the exercises of a topic, in reading order."""
+    return [page for page, found in POINTS.items() if any(name.startswith(f"{topic}.") for name in found)]
 
-    nb = plain(nbformat.read(FILES[topic], as_version=4))
-    grade(nb, topic)
-    return nb
+
+def sources(names):
+    """Return the text and the code of notebooks."""
+    return "\n".join(cell.source for name in names for cell in BOOKS[name].cells)
 
 
 def cells(nb, grade_id):
     return [c for c in nb.cells if c.metadata.get("nbgrader", {}).get("grade_id") == grade_id]
+
+
+def solution(nb, name):
+    """Return the imports of a notebook's exercises, its solution of one, and which function goes to the check."""
+    topic, _, short = name.partition(".")
+    cell, = cells(nb, f"{topic}-{short}")
+    start = next(k for k, c in enumerate(nb.cells) if c.source.startswith("## Exercises"))
+    imports = next(c for c in nb.cells[start:] if c.cell_type == "code")
+    given = re.search(r", (\w+)\)", cells(nb, f"{topic}-{short}-check")[0].source)[1]
+    return imports.source, cell.source, given
 
 
 def function(nb, name):
@@ -45,14 +62,11 @@ def function(nb, name):
 
     Only the section with the exercises is run, as by a student who begins there.
     """
-    topic, _, short = name.partition(".")
-    cell, = cells(nb, f"{topic}-{short}")
-    start = next(k for k, c in enumerate(nb.cells) if c.source.startswith("## Exercises"))
-    imports = next(c for c in nb.cells[start:] if c.cell_type == "code")
+    imports, solved, given = solution(nb, name)
     space = {}
-    exec(imports.source, space)
-    exec(cell.source, space)
-    return space[re.search(r", (\w+)\)", cells(nb, f"{topic}-{short}-check")[0].source)[1]]
+    exec(imports, space)
+    exec(solved, space)
+    return space[given]
 
 
 # --- Each exercise ----------------------------------------------------------------------------
@@ -61,7 +75,7 @@ def function(nb, name):
 def test_right_answers_are_accepted(name):
     ex = exercise(name)
     assert ex.name == name
-    for answer in [ex.model, *ex.alternatives, function(chapter(name.partition(".")[0]), name)]:
+    for answer in [ex.model, *ex.alternatives, function(BOOKS[PAGE[name]], name)]:
         assert (verdict := ex.verdict(answer)) is None, str(verdict)
 
 
@@ -70,7 +84,7 @@ def test_wrong_answers_are_refused_for_their_reason(name):
     ex = exercise(name)
     assert len(ex.mistakes) >= 2, "an exercise keeps at least two typical mistakes"
     secret = [inspect.getsource(ex.model), *map(inspect.getsource, ex.alternatives)]
-    secret += [cells(chapter(name.partition(".")[0]), name.replace(".", "-"))[0].source]
+    secret += [cells(BOOKS[PAGE[name]], name.replace(".", "-"))[0].source]
     lines = {line.strip() for text in secret for line in text.split("\n")}
     for mistake in ex.mistakes:
         verdict = ex.verdict(mistake.answer)
@@ -83,7 +97,7 @@ def test_wrong_answers_are_refused_for_their_reason(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_stub_is_refused(name):
-    verdict = exercise(name).verdict(function(release(chapter(name.partition(".")[0])), name))
+    verdict = exercise(name).verdict(function(STUDENTS[PAGE[name]], name))
     assert verdict.violated == "written", verdict
 
 
@@ -97,37 +111,41 @@ def test_there_are_enough():
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_chapter_and_specifications_agree(topic):
-    nb = chapter(topic)
-    graded = [c.metadata.nbgrader.grade_id for c in nb.cells if "points" in c.metadata.get("nbgrader", {})]
-    proofs = [name for name in graded if name.endswith("-proof")]
-    checks = [name.split("-")[1] for name in graded if name.endswith("-check")]
-    assert checks == list(exercises(topic)), "To mend: the same exercises in the same order"
-    assert proofs, "a chapter has at least one proof"
-    head = HEAD.fullmatch(nb.cells[1].source)
-    assert head, "the second cell must be '*About 90 minutes, of which 40 for the 5 exercises. Needs ...*'"
-    assert int(head[3]) == len(checks), f"the second cell says {head[3]} exercises, there are {len(checks)}"
-    assert int(head[2]) < int(head[1]), "the exercises take longer than the chapter"
-    order = [path.name for path in notebooks.chapters()]
-    for needed in re.findall(r"\((\S+\.ipynb)\)", head[4]):
-        assert order.index(needed) < order.index(FILES[topic].name), f"{needed} comes later"
-    titles = re.findall(r"^### Exercise (\d+)\.(\d+)", "\n".join(c.source for c in nb.cells), re.M)
-    numbers = [int(number) for _, number in titles]
-    assert numbers == list(range(numbers[0], numbers[0] + len(checks)))
-    assert {int(part) for part, _ in titles} == {int(FILES[topic].name[:2])}
+    """Its exercises, which may stand on several pages, are the same in the same order, and are counted through."""
+    order = list(BOOKS)
+    graded = [name for page in pages(topic) for name in POINTS[page] if name.startswith(f"{topic}.")]
+    assert graded == [f"{topic}.{name}" for name in exercises(topic)], "To mend: the same exercises in the same order"
+    ids = [c.metadata.get("nbgrader", {}).get("grade_id", "") for page in pages(topic) for c in BOOKS[page].cells]
+    assert [name for name in ids if name.endswith("-proof")], "a chapter has at least one proof"
+    for page in pages(topic):
+        head = HEAD.fullmatch(BOOKS[page].cells[1].source)
+        assert head, f"{page}: the second cell must be '*About 90 minutes, of which 40 for the 5 exercises. Needs ...*'"
+        stated, there = int(head[3] or 1), len(POINTS[page])
+        assert stated == there, f"{page}: the second cell says {stated} exercises, there are {there}"
+        assert int(head[2]) < int(head[1]), "the exercises take longer than the page"
+        for needed in re.findall(r"\((\S+\.ipynb)\)", head[4]):
+            assert order.index(needed) < order.index(page), f"{needed} comes later"
+        titles = re.findall(r"^### Exercise (\d+)\.\d+", sources([page]), re.M)
+        assert {int(part) for part in titles} == {int(page[:2])}, f"{page}: exercises have the number of the chapter"
+
+
+@pytest.mark.parametrize("number", sorted({page[:2] for page in PAGE.values()}))
+def test_exercises_of_a_chapter_are_counted_through(number):
+    """Over all its pages."""
+    text = sources([page for page in POINTS if page.startswith(number)])
+    counted = [int(count) for count in re.findall(r"^### Exercise \d+\.(\d+)", text, re.M)]
+    assert counted == list(range(1, len(counted) + 1))
 
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_teaching_notes(topic):
-    import nbformat
-
-    file = FILES[topic].with_name(f"{FILES[topic].stem}_notes.ipynb")
-    assert file in notebooks.chapters(), f"{file.name} is missing in _quarto.yml"
-    text = "\n".join(c.source for c in nbformat.read(file, as_version=4).cells if c.cell_type == "markdown")
+    chapter = {page[:2] for page in pages(topic)}
+    text = "\n".join(c.source for c in BOOKS[notebooks.name_of(notes(topic))].cells if c.cell_type == "markdown")
     assert re.findall("^## (.*)", text, re.M) == [
         "Time plan", "Where students stumble", "A question for discussion", "Exercises"]
-    source = "\n".join(c.source for c in chapter(topic).cells)
-    stated = re.findall(r"^### (Exercise .*) \(\d points?\)$", source, re.M)
+    stated = re.findall(r"^### (Exercise .*) \(\d points?\)$", sources(pages(topic)), re.M)
     assert re.findall("^### (.*)", text, re.M) == stated, "To mend: the titles of the chapter, without points"
+    source = sources([page for page in POINTS if page[:2] in chapter])
     headings = {"".join(h.split("`")).replace("$", "") for h in re.findall("^##+ (.*)", source, re.M)}
     plan = text[text.index("## Time plan"):text.index("## Where students")]
     rows = [row.split("|")[1:-1] for row in plan.split("\n") if re.match(r"\| *\d", row)]
@@ -138,6 +156,46 @@ def test_teaching_notes(topic):
 
 
 # --- The checker ------------------------------------------------------------------------------
+
+def test_the_package_has_no_answers():
+    """They are test material: the notes have them, and the package that students install does not."""
+    sources = {file: file.read_text(encoding="utf-8") for file in (notebooks.ROOT / "rfteach/specifications").glob("*.py")}
+    assert len(sources) > len(TOPICS) and not [file.name for file, text in sources.items() if ANSWERS.search(text)]
+
+
+BROWSER = """
+import _thread, json, os, signal, subprocess, sys, threading
+
+def refuse(*args, **kwargs):
+    raise RuntimeError("there are no threads and no processes in a browser")
+
+class Browser:
+    def find_spec(name, path=None, target=None):
+        known = {*sys.stdlib_module_names, "numpy", "scipy", "rfteach"}
+        if name.partition(".")[0] not in known and not name.startswith("_sysconfigdata"):  # of Python itself
+            raise ModuleNotFoundError(f"there is no {name} in a browser", name=name)
+
+sys.meta_path.insert(0, Browser)
+threading.Thread.start = _thread.start_new_thread = subprocess.Popen.__init__ = refuse
+for module, missing in ((signal, "setitimer"), (os, "fork"), (os, "posix_spawn")):
+    vars(module).pop(missing, None)
+for name, imports, solution, function in json.load(sys.stdin):
+    space = {}
+    exec(imports, space)
+    exec(solution, space)
+    space["check"](name, space[function])
+"""
+
+
+def test_every_check_runs_in_a_browser():
+    """Where there is nothing but Python, NumPy and SciPy: no torch, no scikit-learn, no thread, no timer."""
+    work = [(name, *solution(BOOKS[PAGE[name]], name)) for name in NAMES]
+    env = {name: value for name, value in os.environ.items() if name != "SCIPY_ARRAY_API"}
+    done = subprocess.run([sys.executable, "-c", BROWSER], input=json.dumps(work), capture_output=True, text=True,
+                          env=env)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(" ")[0] for line in done.stdout.split("\n") if " is accepted" in line] == NAMES
+
 
 @pytest.fixture
 def double():
@@ -219,9 +277,9 @@ def endless(x):
     (lambda x, y: 1, "parameters", "The answer takes (x, y), expected is (x)."),
     (stops, "runs", "of inner: return x @ np.ones(len(x) + 1)\n  ValueError: "),
     (recursive, "runs", "lines like these)"),
-    (endless, "time", "more than 2 seconds"),
-    (swallows, "time", "more than 2 seconds"),
-    (printing, "time", "more than 2 seconds"),
+    pytest.param(endless, "time", "more than 2 seconds", marks=LIMITED),
+    pytest.param(swallows, "time", "more than 2 seconds", marks=LIMITED),
+    pytest.param(printing, "time", "more than 2 seconds", marks=LIMITED),
     (lambda x: None, "returns", "is a return missing?"),
     (lambda x: "two", "returns", "numbers are expected"),
     (lambda x: [[1], [1, 2]], "returns", "is no array"),
@@ -278,7 +336,6 @@ def test_settings_of_numpy_do_not_matter(double):
 
 
 def test_threads(double):
-    import sys
     import threading
 
     out, found = sys.stdout, []
@@ -339,27 +396,27 @@ def test_a_property_that_calls_the_answer_often_is_tried_once():
     assert str(ex.verdict(np.mean)) == "toy.mean is not accepted. Violated: never.\na sentence"
 
 
-def test_a_stopped_answer_leaves_no_exception_behind(double, monkeypatch):
-    monkeypatch.setattr("rfteach.exercises.LIMIT", 0.3)
+@LIMITED
+def test_a_stopped_answer_leaves_no_exception_behind(double):
     for _ in range(3):
-        assert double.verdict(endless).violated == "time"
+        assert double.verdict(endless, seconds=0.3).violated == "time"
         for _ in range(1000):
             time.sleep(0)
     assert double.verdict(lambda x: 2 * x) is None
 
 
+@LIMITED
 def test_a_debugger_works_after_a_check():
     """An exception that is taken back makes Python 3.11 trace the next call for ever."""
     code = """
         import sys
-        import rfteach.exercises as exercises
-        exercises.LIMIT = 0.2
-        gram = exercises.exercises("kernels")["gram"]
+        from rfteach.exercises import exercises
+        gram = exercises("kernels")["gram"]
         def endless(*inputs):
             while True:
                 pass
         for answer in (gram.model, endless):
-            verdict = gram.verdict(answer)
+            verdict = gram.verdict(answer, 0.2)
             sys.settrace(lambda *event: None)
             (lambda: None)()
             sys.settrace(None)
@@ -466,7 +523,7 @@ def graded(tmp_path, code, **limits):
     """Grades of an answer to the chapter on kernels, by the exercise."""
     file = tmp_path / "answers.py"
     file.write_text(code, encoding="utf-8")
-    found = checker.grade(file, "kernels", **{"seconds": 2, "memory": 2**30, **limits})
+    found = grading.grade(file, "kernels", **{"seconds": 2, "memory": 2**30, **limits})
     assert [g.exercise for g in found] == [f"kernels.{name}" for name in exercises("kernels")]
     return {g.exercise.partition(".")[2]: g for g in found}
 
@@ -513,9 +570,9 @@ def test_the_model_is_no_answer_by_another_way(tmp_path):
 
 def test_grades_are_those_of_the_notebook(tmp_path):
     """The chapter's answers are accepted; a mistake is refused in the words that a notebook has for it."""
-    assert all(g.accepted for g in checker.grade(FILES["kernels"], "kernels", seconds=30))
+    assert all(g.accepted for g in grading.grade(notebooks.NBS / "01_kernels.ipynb", "kernels", seconds=30))
     mistakes = {}
-    for short, ex in exercises("kernels").items():
+    for short, ex in tried("kernels").items():
         for mistake in ex.mistakes:
             if not set(mistake.answer.__code__.co_names) & (set(mistake.answer.__globals__) - {"np"}):  # it stands alone
                 mistakes[short] = mistake
@@ -531,14 +588,12 @@ def test_grades_are_those_of_the_notebook(tmp_path):
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_model_passes_through_the_channel(topic):
     """What goes into an answer and comes out of it is the same on the other side."""
-    import json
-
     for ex in exercises(topic).values():
         def through(*inputs, ex=ex):
             functions = []
-            sent = json.loads(json.dumps([checker._pack(value, functions) for value in inputs]))
-            inputs = [checker._unpack(value, lambda k, given: functions[k](*given)) for value in sent]
-            return checker._unpack(json.loads(json.dumps(checker._pack(ex.model(*inputs)))))
+            sent = json.loads(json.dumps([grading._pack(value, functions) for value in inputs]))
+            inputs = [grading._unpack(value, lambda k, given: functions[k](*given)) for value in sent]
+            return grading._unpack(json.loads(json.dumps(grading._pack(ex.model(*inputs)))))
 
         assert (verdict := ex.verdict(through)) is None, verdict
 
@@ -560,22 +615,22 @@ def forge(message):
                                      "{'cell': None}", "{'parameters': 5}", "{'value': 1}"])
 def test_a_forged_message_ends_in_a_verdict(tmp_path, message, monkeypatch):
     """No error reaches the next student, and the cell that dies is not tried for ever."""
-    monkeypatch.setattr(checker, "exercises", lambda topic: {"gram": exercises(topic)["gram"]})
+    monkeypatch.setattr(grading, "exercises", lambda topic: {"gram": exercises(topic)["gram"]})
     file = tmp_path / "answers.py"
     file.write_text(f"{FORGED}forge({message}) or os._exit(0)\nimport numpy as np\n{GRAM}", encoding="utf-8")
-    found, = checker.grade(file, "kernels", seconds=5)
+    found, = grading.grade(file, "kernels", seconds=5)
     assert isinstance(found.accepted, bool) and found.seconds < 60
     file.write_text(f"import numpy as np\n{FORGED}\ndef gram(X, Z, sigma):\n    forge({message})\n", encoding="utf-8")
-    found, = checker.grade(file, "kernels", seconds=5)
+    found, = grading.grade(file, "kernels", seconds=5)
     assert not found.accepted and found.violated in ("runs", "returns")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no process can be set free")
 def test_a_process_that_is_set_free_does_not_hold_the_grading_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(checker, "exercises", lambda topic: {"gram": exercises(topic)["gram"]})
+    monkeypatch.setattr(grading, "exercises", lambda topic: {"gram": exercises(topic)["gram"]})
     free = "import os, time\ndef gram(X, Z, sigma):\n    os.fork() and os._exit(0)\n    os.setsid()\n    time.sleep(40)\n"
     (tmp_path / "answers.py").write_text(free, encoding="utf-8")
-    found, = checker.grade(tmp_path / "answers.py", "kernels", seconds=2)
+    found, = grading.grade(tmp_path / "answers.py", "kernels", seconds=2)
     assert found.violated == "time" and found.seconds < 20
 
 
@@ -585,18 +640,16 @@ def test_a_process_that_is_set_free_does_not_hold_the_grading_up(tmp_path, monke
     f"{GRAM.replace('gram', 'mine')}from rfteach.exercises import check\ncheck(name='kernels.gram', answer=mine)",
 ])
 def test_what_runs_in_a_notebook_is_graded(tmp_path, cell):
-    import json
-
     cells = [{"cell_type": "code", "source": f"import numpy as np\n{cell}"}]
     for name, text in (("a.ipynb", json.dumps({"cells": cells})), ("A.IPYNB", "\ufeff" + json.dumps({"cells": cells}))):
         (tmp_path / name).write_text(text, encoding="utf-8")
-        assert checker._graded(exercises("kernels")["gram"], checker._cells(tmp_path / name), set(), tmp_path, 10, 2**32) is None
+        assert grading._graded(exercises("kernels")["gram"], grading._cells(tmp_path / name), set(), tmp_path, 10, 2**32) is None
 
 
 def test_a_script_says_its_encoding(tmp_path):
     for encoding, head in (("utf-8-sig", ""), ("latin-1", "# -*- coding: latin-1 -*-\n")):
         (tmp_path / "a.py").write_text(f"{head}name = 'Müller'", encoding=encoding)
-        assert checker._cells(tmp_path / "a.py") == ["name = 'Müller'"]
+        assert grading._cells(tmp_path / "a.py") == ["name = 'Müller'"]
 
 
 def test_grading_refuses_what_it_cannot_read(tmp_path):
@@ -604,22 +657,20 @@ def test_grading_refuses_what_it_cannot_read(tmp_path):
     (tmp_path / "answers.ipynb").write_text("[]", encoding="utf-8")
     for name in ("answers.py", "answers.ipynb"):
         with pytest.raises(ValueError, match=f"{name} is neither a notebook nor a script"):
-            checker.grade(tmp_path / name, "kernels")
+            grading.grade(tmp_path / name, "kernels")
     with pytest.raises(FileNotFoundError, match="missing.py"):
-        checker.grade(tmp_path / "missing.py", "kernels")
+        grading.grade(tmp_path / "missing.py", "kernels")
     with pytest.raises(ValueError, match="did you mean 'kernels'"):
-        checker.grade(tmp_path / "answers.py", "kernel")
+        grading.grade(tmp_path / "answers.py", "kernel")
     (tmp_path / "answers.ipynb").write_text("[" * 100_000, encoding="utf-8")
     with pytest.raises(ValueError, match="is neither a notebook nor a script"):
-        checker.grade(tmp_path / "answers.ipynb", "kernels")
+        grading.grade(tmp_path / "answers.ipynb", "kernels")
     for limits in ({"seconds": 0}, {"memory": -1}, {"seconds": np.inf}, {"memory": np.inf}):
         with pytest.raises(ValueError, match="seconds and memory must be positive"):
             graded(tmp_path, GRAM, **limits)
 
 
 def test_command_that_grades(tmp_path, capsys):
-    import json
-
     from rfteach.cli import main
 
     (tmp_path / "a.py").write_text(f"import numpy as np\n{GRAM}", encoding="utf-8")
@@ -643,5 +694,5 @@ def test_command_that_grades(tmp_path, capsys):
 def test_command_accepts_the_answers_of_a_chapter(capsys):
     from rfteach.cli import main
 
-    assert main(["grade", "kernels", str(FILES["kernels"]), "--seconds", "60"]) == 0
+    assert main(["grade", "kernels", str(notebooks.NBS / "01_kernels.ipynb"), "--seconds", "60"]) == 0
     assert "5 of 5 accepted" in capsys.readouterr().out

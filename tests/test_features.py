@@ -23,6 +23,7 @@ from rfteach.features import (
     fourier_features,
     n_components_bound,
     sample_frequencies,
+    wave_features,
 )
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Laplacian1, Matern
 
@@ -263,6 +264,36 @@ def test_degenerate_shapes(shape, sampling):
 
 
 FITTED = np.ones((4, 3))
+ROWS = torch.tensor([[1.0, -2.0, 0.5], [0.3, 0.1, -0.7], [-1.0, 0.4, 0.2]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("budget", [1, 300, 2**23])
+@pytest.mark.parametrize("phi", [torch.cos, torch.sin, torch.tanh, torch.relu, torch.square, (torch.cos, torch.sin),
+                                 (torch.square, torch.relu, torch.tanh)])
+def test_waves_of_any_function(phi, budget, dtype):
+    """By tiles, into a given place, sparse, and where a gradient is wanted: all the same."""
+    Z = np.random.default_rng(0).normal(size=(9, 4))
+    X, W, b = (torch.from_numpy(T).to(dtype) for T in (Z, Z[:5], Z[:5, 0]))
+    functions = phi if isinstance(phi, tuple) else (phi,)
+    for phases in (b, None):
+        angle = X @ W.T + (0 if phases is None else b)
+        expected = 0.5 * torch.cat([f(angle) for f in functions], 1)
+        out = torch.empty_like(expected)
+        with memory_budget(budget):
+            found = [wave_features(X, W, phases, phi, scale=0.5), wave_features(X, W, phases, phi, scale=0.5, out=out),
+                     wave_features(sp.csr_array(X.numpy()), W, phases, phi, scale=0.5),
+                     wave_features(X, W.clone().requires_grad_(), phases, phi, scale=0.5)]
+        assert found[1] is out and found[3].requires_grad
+        for Z in found:
+            torch.testing.assert_close(Z.detach(), expected)
+
+
+def test_waves_that_do_not_overflow_column_by_column():
+    """A column of huge numbers that meets tiny frequencies only, and the other way round."""
+    X, W = torch.tensor([[1e300, 1e-300]], dtype=torch.float64), torch.tensor([[1e-300, 1e300]], dtype=torch.float64)
+    for data in (X, sp.csr_array(X.numpy())):
+        torch.testing.assert_close(wave_features(data, W), torch.cos(torch.tensor([[2.0]], dtype=torch.float64)))
 
 
 @pytest.mark.parametrize(
@@ -278,8 +309,8 @@ FITTED = np.ones((4, 3))
         (lambda: RandomFourierFeatures(bandwidth=[1, 2]).fit(FITTED), ValueError, "bandwidth has 2 entries.*3 columns"),
         (lambda: RandomFourierFeatures("rbf").fit(FITTED), ValueError, "kernel='rbf' is unknown.*expected one of"),
         (lambda: RandomFourierFeatures(Gaussian(), 1.0).fit(FITTED), ValueError, "bandwidth=1.0 is given beside"),
-        (lambda: RandomFourierFeatures(n_components=0).fit(FITTED), ValueError, "n_components == 0, must be >= 1"),
-        (lambda: RandomFourierFeatures(n_components=2.5).fit(FITTED), TypeError, "n_components must be an instance of"),
+        (lambda: RandomFourierFeatures(n_components=0).fit(FITTED), ValueError, "n_components must be an integer of at least 1, got 0"),
+        (lambda: RandomFourierFeatures(n_components=2.5).fit(FITTED), TypeError, "n_components must be an integer of at least 1, got 2.5"),
         (lambda: RandomFourierFeatures(n_components=3, form="paired").fit(FITTED), ValueError, "must be even.*got 3"),
         (lambda: RandomFourierFeatures(form="pair").fit(FITTED), ValueError, "form must be 'phase' or 'paired', got 'pair'"),
         (lambda: RandomFourierFeatures(sampling="sobol").fit(FITTED), ValueError, "sampling must be.*got 'sobol'"),
@@ -290,13 +321,17 @@ FITTED = np.ones((4, 3))
         (lambda: RandomFourierFeatures().transform(FITTED), NotFittedError, "not fitted yet"),
         (lambda: RandomFourierFeatures().fit(FITTED).transform(np.full((2, 3), 1e308)), ValueError, "angles overflow"),
         (lambda: fourier_features(FITTED, np.ones((2, 4))), ValueError, "W must have a column for each.*got 4 for 3"),
-        (lambda: fourier_features(FITTED, np.ones((2, 3)), [1.0]), ValueError, "b must have an entry.*got 1 for 2"),
+        (lambda: fourier_features(FITTED, np.ones((2, 3)), [1.0]), ValueError, "W and b must have as many rows, got 2 and 1"),
         (lambda: fourier_features(sp.csr_matrix([[np.inf]]), [[1.0]]), ValueError, "X contains NaN or infinity"),
+        (lambda: wave_features(ROWS, ROWS, phi=torch.sum), TypeError, "activation must return a tensor of shape .*got"),
+        (lambda: wave_features(ROWS, ROWS, phi=lambda t: 3.0), TypeError, "activation must return a tensor.*got float"),
+        (lambda: wave_features(ROWS, ROWS, phi=torch.log), ValueError, "features are not finite in torch.float64"),
+        (lambda: wave_features(ROWS, 1e308 * ROWS), ValueError, "angles overflow|frequencies that overflow"),
         (lambda: sample_frequencies("gaussian", 2, 30000, sampling="qmc"), ValueError, "at most 21201"),
         (lambda: n_components_bound(0), ValueError, "error must be a number in .1e-6, 2., got 0"),
         (lambda: n_components_bound(float("nan")), ValueError, "error must be a number.*got nan"),
         (lambda: n_components_bound(0.1, 1.0), ValueError, "probability must be a number.*got 1.0"),
-        (lambda: feature_variance(Gaussian(), FITTED, FITTED, 0), ValueError, "n_components == 0"),
+        (lambda: feature_variance(Gaussian(), FITTED, FITTED, 0), ValueError, "n_components must be an integer.*got 0"),
         (lambda: feature_variance(Gaussian(), FITTED, FITTED[:, :1], 4), ValueError, "X and Y must have the same shape"),
         (lambda: fourier_features(sp.csr_matrix((0, 3)), np.ones((2, 3))), ValueError, "X is empty"),
         (lambda: fourier_features(FITTED.astype(np.float32), np.full((2, 3), 1e39)), ValueError, "W has frequencies"),

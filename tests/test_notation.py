@@ -3,7 +3,6 @@
 import functools
 import importlib
 import inspect
-import pkgutil
 import re
 from dataclasses import is_dataclass
 
@@ -19,23 +18,39 @@ SYNC = "To mend: make sync"
 # Arguments that stand for no symbol. Where a name is a symbol for one callable and a setting of
 # another, write the latter as "callable.name", for example "plot_rate.label". Keep the order.
 SETTINGS = [
-    "Exercise.seconds", "answer", "any_code", "args", "argv", "attn_mask", "average_attn_weights",
-    "ax", "axes", "backend", "batch_first", "bias", "budget", "cache", "cache_size", "callback",
-    "causal", "checkpoint", "choice", "classes", "collapse", "columns", "compare", "complete",
-    "criterion", "description", "device", "download", "draws", "dropout", "dtype", "early_stopping",
-    "embed_dim", "entry", "estimator", "extra", "fail", "fit", "fit_intercept", "form", "found",
-    "function", "gated", "grade.seconds", "group", "heads", "is_causal", "kdim", "keep", "keeps_dtype",
-    "key_mask", "key_padding_mask", "kind", "label", "left", "left_name", "max_bytes",
-    "max_candidates", "max_iter", "memory", "method", "missing", "n_bytes", "n_folds",
-    "n_iter_no_change", "n_outputs", "n_points", "n_sweeps", "name", "ndim", "need_weights",
-    "normalize", "num_heads", "once", "optimizer", "other", "out", "outside", "path", "per_input",
-    "phases", "planes", "pooled", "progress", "pursuit", "random_state", "rcond", "records", "redraw",
-    "refits.model", "report.model", "reset", "return_X_y", "return_interval", "returns", "right",
-    "right_name", "row_bytes", "rows", "rtol", "rtol_single", "sampling", "search", "seed",
-    "selection", "settings", "shape", "single", "sizes", "solver", "sparse", "split", "standardize",
-    "statistic", "supports", "tensors", "tier", "timeout", "title", "tol", "topic", "topics", "unit",
-    "validation", "validation_fraction", "vdim", "verbose", "violates", "vmax", "vmin", "warm_start",
-    "yerr",
+    "AT", "Cauchy.T", "Exercise.seconds", "Gaussian.T", "GridAnova.C", "GridAnova.u",
+    "HARFERegressor.w", "Kernel.T", "Laplacian.T", "Laplacian1.T", "Matern.T", "Moments.D",
+    "Moments.N", "Moments.w", "ProjectedSurrogate.n_reduced", "Q", "Quantiles.T", "Quantiles.w",
+    "SRFERegressor.w", "SparseExpansion.w", "Spectrum.B", "Spectrum.floor", "Spectrum.parts",
+    "Spectrum.w", "Stream.N", "Talk.T", "Triangle.D", "Triangle.N", "Triangle.w", "Uniform.T",
+    "Uniform.bounds", "Uniform.w", "WaveAnova.u", "WaveFeatures.weights", "X_test", "add_gram.B",
+    "add_gram.G", "add_rows.w", "add_up", "amplitude", "anova", "answer", "any_code", "args",
+    "argv", "attn_mask", "average_attn_weights", "ax", "axes", "backend", "batch_first", "bias",
+    "block_weights.w", "blocks", "box", "budget", "cache", "cache_size", "callback", "case",
+    "causal", "centred.B", "centred.N", "centred.w", "checkpoint", "choice", "classes", "codes",
+    "collapse", "columns", "compare", "complete", "criterion", "description", "design.w", "device",
+    "distances", "download", "draw_pairs.m", "draws", "dropout", "dtype", "early_stopping",
+    "embed_dim", "entry", "epochs", "estimator", "exercise", "experiments", "extra",
+    "factorise.means", "factorise.w", "facts", "fail", "find_widths.w", "fingerprint.run", "fit",
+    "fit_intercept", "folder", "form", "found", "function", "gated", "gather", "grade.seconds",
+    "gram.B", "group", "head", "heads", "height", "inputs", "is_causal", "item_bytes", "j",
+    "judge.model", "judge.order", "judge.units", "kdim", "keep", "keeps_dtype", "kept", "key_mask",
+    "key_padding_mask", "kind", "label", "largest_waves.n", "law", "left", "left_name",
+    "limited.seconds", "match", "max_bytes", "max_candidates", "max_iter", "memory", "method",
+    "missing", "module", "n_bytes", "n_folds", "n_iter_no_change", "n_levels", "n_points",
+    "n_sweeps", "name", "names", "ndim", "need_weights", "normalize", "num_heads", "offset", "once",
+    "one_column", "optimizer", "orthogonal", "other", "out", "outside", "panel", "path",
+    "per_input", "phases", "plan", "planes", "planned", "pooled", "predicted", "predictions.model",
+    "progress", "pursuit", "raised", "random_state", "random_waves.n", "ranks", "rcond", "record",
+    "records", "redraw", "refits.model", "reset", "return_X_y", "return_interval", "returns",
+    "right", "right_name", "rng", "row_bytes", "rows", "rtol", "rtol_single", "sampling", "search",
+    "seed", "select_waves.n", "selection", "settings", "settle.C", "shape",
+    "share_attributes.model", "sigmas", "sign", "single", "sizes", "slopes", "solver", "source",
+    "sparse", "split", "standardize", "statistic", "store.C", "store.model", "sums", "supports",
+    "symmetric.G", "talk", "tensors", "thing", "tier", "tiles.m", "timeout", "title", "tol",
+    "topic", "topics", "transposed", "units", "upper", "validation", "validation_fraction", "vdim",
+    "verbose", "violates", "vmax", "vmin", "warm_start", "wave_features.phi", "wave_features.scale",
+    "weighted_quantiles.w", "yerr",
 ]
 
 
@@ -54,7 +69,7 @@ def chapters():
         rows = [row for text in sources if text.startswith("## Symbols\n") for row in table(text)]
         if rows:
             rest = "\n".join(text for text in sources if not text.startswith("## Symbols\n"))
-            found[path.name] = rows, rest
+            found[notebooks.name_of(path)] = rows, rest
     return found
 
 
@@ -79,10 +94,8 @@ def parameters():
     The constructors of dataclasses are left out: the library fills them, and users read them.
     """
     found = {}
-    for module in pkgutil.iter_modules(rfteach.__path__):
-        if module.name.startswith("_"):
-            continue
-        home = importlib.import_module(f"rfteach.{module.name}")
+    for stem in sorted(rfteach._PUBLIC):
+        home = importlib.import_module(f"rfteach.{stem}")
         for name in getattr(home, "__all__", []):
             thing = getattr(home, name)
             parts = [thing] if inspect.isroutine(thing) else []
@@ -90,11 +103,11 @@ def parameters():
                 parts = [getattr(thing, key) for key in dir(thing) if key == "__call__" or key[0] != "_"]
                 parts = [part for part in parts if inspect.isfunction(part)
                          and part.__module__.startswith("rfteach.")]
-                if not is_dataclass(thing) and not issubclass(thing, Exception):
+                if not is_dataclass(thing) and not issubclass(thing, BaseException):
                     parts.append(thing)
             names = [key for part in parts for key in inspect.signature(part).parameters]
             if parts:
-                found[module.name, name] = [key for key in dict.fromkeys(names) if key != "self"]
+                found[stem, name] = [key for key in dict.fromkeys(names) if key != "self"]
     assert len(found) > 80, "the search for public functions and classes finds too few"
     return found
 

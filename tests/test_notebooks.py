@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 import notebooks
-from build import directives
+from build import directives, only_imports, pages
 from compare import agree
 from readme import readme, relink
 
@@ -36,8 +36,22 @@ def fail(title, lines, remedy=SYNC):
 # The checks stand in the order in which they must run.
 def test_notebooks_are_clean():
     cleaned = {k: v for k, v in notebooks.derive("nbdev_clean").items() if k.endswith(".ipynb")}
-    if found := differing(cleaned, files("nbs/*.ipynb")):
+    stored = {f"nbs/{name}": (notebooks.NBS / name).read_bytes() for name in pages(notebooks.NBS)}
+    if found := differing(cleaned, stored):
         fail("Notebooks carry metadata or execution counts:", found, "To mend: .venv/bin/nbdev_clean")
+
+
+def test_cells_of_imports_open_collapsed():
+    """In JupyterLab. Other cells that open collapsed are exported: what a reader is to see is in view."""
+    wrong = []
+    for notebook in notebooks.chapters():
+        for cell in notebooks.code_cells(notebook):
+            found, code = directives(cell.source)
+            hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+            if hidden != only_imports(code) and not (hidden and "export" in found):
+                wrong.append(f"{notebooks.name_of(notebook)}, {'collapsed' if hidden else 'open'}: {code[:60]!r}")
+    if wrong:
+        fail("Cells that should open otherwise:", wrong)
 
 
 def test_each_notebook_has_a_module_of_its_own():
@@ -46,7 +60,7 @@ def test_each_notebook_has_a_module_of_its_own():
     for notebook in notebooks.chapters():
         for cell in notebooks.code_cells(notebook):
             if name := directives(cell.source)[0].get("default_exp"):
-                homes.setdefault(name, []).append(notebook.name)
+                homes.setdefault(name, []).append(notebooks.name_of(notebook))
     if shared := [f"{name}: {', '.join(where)}" for name, where in homes.items() if len(where) > 1]:
         fail("Several notebooks export to one module:", shared, "To mend: rename a default_exp")
 
@@ -63,9 +77,10 @@ def test_readme_is_in_sync():
         fail("README.md is not what nbs/index.ipynb says:", found)
 
 
-@pytest.mark.parametrize("notebook", notebooks.chapters(), ids=lambda path: path.name)
+@pytest.mark.parametrize("notebook", notebooks.chapters(), ids=notebooks.name_of)
 def test_chapter(notebook, record_property):
     """It runs to its end, and its stored outputs are those that come out."""
+    name = notebooks.name_of(notebook)
     try:
         found, reason = notebooks.stale(notebook), None
     except notebooks.NotebookError as error:
@@ -74,9 +89,8 @@ def test_chapter(notebook, record_property):
         fail("Execution stopped.", reason,
              "To mend: correct the cell in the notebook (make lab), then: make sync")
     if found:
-        fail(f"{notebook.name}: stored outputs are not those that execution gives.", notebooks.described(found))
-    seconds = notebooks.record(notebooks.BUILT / notebook.name)["seconds"]
-    record_property("note", f"{seconds:5.1f} s  {notebook.name}")
+        fail(f"{name}: stored outputs are not those that execution gives.", notebooks.described(found))
+    record_property("note", f"{notebooks.record(notebooks.BUILT / name)['seconds']:5.1f} s  {name}")
 
 
 # The comparison itself.

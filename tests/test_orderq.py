@@ -21,14 +21,10 @@ from rfteach.arrays import memory_budget
 from rfteach.datasets import ishigami, ishigami_moments, sobol_g, sobol_g_moments
 from rfteach.features import fourier_features
 from rfteach.kernels import Gaussian, Laplacian1, Matern
-from rfteach.orderq import (
-    SRFERegressor,
-    basis_pursuit_denoising,
-    feature_matrix,
-    n_features_bound,
-    n_samples_bound,
-    sparse_frequencies,
-)
+from rfteach.anova import totals
+from rfteach.bpdn import basis_pursuit_denoising
+from rfteach.orderq import feature_matrix, n_features_bound, n_samples_bound, sparse_frequencies
+from rfteach.srfe import SRFERegressor
 
 # ---------------------------------------------------------------- frequencies
 
@@ -663,16 +659,13 @@ def grid_shares(model):
 @pytest.mark.parametrize("d, order", [(2, 2), (2, 1), (4, 2), (4, 3), (4, 4)])
 def test_indices_by_brute_force(d, order, activation):
     """Both ways of computing them, closed form and grid, are exact for the law they assume."""
-    from rfteach.orderq import _shares, _totals
-
     rng = np.random.default_rng(0)
     X = rng.gamma(2.0, size=(40, d))
     y = np.prod(X, 1) + X[:, 0]
     model = SRFERegressor(60, order, activation=activation, tolerance=0.5, random_state=0).fit(X, y)
     S, total = grid_shares(model)
-    found, found_total = _shares(model), _totals(model)
-    np.testing.assert_allclose(found, S, atol=1e-9)
-    np.testing.assert_allclose(found_total, total, atol=1e-9)
+    np.testing.assert_allclose(model.interaction_strengths(), S, atol=1e-9)
+    np.testing.assert_allclose(totals(model._anova()), total, atol=1e-9)
 
 
 def test_indices_follow_the_weights():
@@ -784,9 +777,9 @@ X9, Y9 = np.arange(18.0).reshape(9, 2), np.arange(9.0) ** 2
 
 
 @pytest.mark.parametrize("call, error, words", [
-    (lambda: sparse_frequencies(0, 3, 1), ValueError, "n == 0, must be >= 1"),
+    (lambda: sparse_frequencies(0, 3, 1), ValueError, "n must be an integer of at least 1, got 0"),
     (lambda: sparse_frequencies(5, 3, 4), ValueError, "q must be at most the number of inputs d = 3, got 4"),
-    (lambda: sparse_frequencies(5, 3, 1.5), TypeError, "q must be an instance of"),
+    (lambda: sparse_frequencies(5, 3, 1.5), TypeError, "q must be an integer of at least 1, got 1.5"),
     (lambda: sparse_frequencies(5, 4, 2, complete=True), ValueError, r"n must be at least C\(4, 2\) = 6.*got 5"),
     (lambda: sparse_frequencies(5, 3, 1, kernel="rbf"), ValueError, "kernel='rbf' is unknown"),
     (lambda: sparse_frequencies(5, 3, 1, bandwidth=[1, 2]), ValueError, "bandwidth has 2 entries.*3 columns"),
@@ -794,33 +787,33 @@ X9, Y9 = np.arange(18.0).reshape(9, 2), np.arange(9.0) ** 2
     (lambda: sparse_frequencies(5, 3, 1, kernel=Gaussian(), bandwidth=1.0), ValueError, "is given beside a kernel"),
     (lambda: sparse_frequencies(5, 3, 1, random_state=-1), ValueError, "random_state must not be negative"),
     (lambda: feature_matrix(X9, [[1.0]]), ValueError, "W must have a column for each column of X: got 1 for 2"),
-    (lambda: feature_matrix(X9, [[1.0, 1.0]], [1.0, 2.0]), ValueError, "b must have an entry for each row of W"),
-    (lambda: feature_matrix(X9, [[1.0, 1.0]], activation="sine"), ValueError, "activation must be one of.*got 'sine'"),
+    (lambda: feature_matrix(X9, [[1.0, 1.0]], [1.0, 2.0]), ValueError, "W and b must have as many rows"),
+    (lambda: feature_matrix(X9, [[1.0, 1.0]], activation="sine"), ValueError, "activation must be 'sin', .*got 'sine'"),
     (lambda: feature_matrix(X9, [[1.0, 1.0]], activation=3), TypeError, "activation must be a name or callable, got int"),
     (lambda: feature_matrix(X9, [[1.0, 1.0]], activation=torch.sum), TypeError, "activation must return a tensor"),
     (lambda: feature_matrix(X9, [[1.0, 1.0]], normalize="rows"), ValueError, "normalize must be.*got 'rows'"),
-    (lambda: feature_matrix(1e300 * X9, [[1e10, 1.0]]), ValueError, "features are not finite in torch.float64"),
+    (lambda: feature_matrix(1e300 * X9, [[1e10, 1.0]]), ValueError, "whose angles overflow in torch.float64"),
     (lambda: feature_matrix([[np.nan]], [[1.0]]), ValueError, "X contains NaN"),
     (lambda: basis_pursuit_denoising(X9, [1.0], 1.0), ValueError, "as many rows, got 9 and 1"),
-    (lambda: basis_pursuit_denoising(X9, Y9, -1.0), ValueError, "sigma must be at least 0"),
+    (lambda: basis_pursuit_denoising(X9, Y9, -1.0), ValueError, r"sigma must be a number in \[0, inf\)"),
     (lambda: basis_pursuit_denoising(X9, Y9, "1"), TypeError, "sigma must be a number"),
-    (lambda: basis_pursuit_denoising(X9, Y9, np.nan), ValueError, "sigma must be at least 0 and finite"),
-    (lambda: basis_pursuit_denoising(X9, Y9, 1.0, tol=-1), ValueError, "tol must be at least 0 and finite, got -1"),
-    (lambda: basis_pursuit_denoising(X9, Y9, 1.0, max_iter=0), ValueError, "max_iter == 0, must be >= 1"),
+    (lambda: basis_pursuit_denoising(X9, Y9, np.nan), ValueError, r"sigma must be a number in \[0, inf\)"),
+    (lambda: basis_pursuit_denoising(X9, Y9, 1.0, tol=-1), ValueError, r"tol must be a number in \[0, inf\), got -1"),
+    (lambda: basis_pursuit_denoising(X9, Y9, 1.0, max_iter=0), ValueError, "max_iter must be .*integer of at least 1, got 0"),
     (lambda: basis_pursuit_denoising(X9, np.full(9, np.inf), 1.0), ValueError, "y contains NaN or infinity"),
-    (lambda: SRFERegressor(n_components=0).fit(X9, Y9), ValueError, "n_components == 0, must be >= 1"),
-    (lambda: SRFERegressor(order=0).fit(X9, Y9), ValueError, "order == 0, must be >= 1"),
-    (lambda: SRFERegressor(order=1.5).fit(X9, Y9), TypeError, "order must be an instance of"),
+    (lambda: SRFERegressor(n_components=0).fit(X9, Y9), ValueError, "n_components must be an integer of at least 1, got 0"),
+    (lambda: SRFERegressor(order=0).fit(X9, Y9), ValueError, "order must be an integer of at least 1, got 0"),
+    (lambda: SRFERegressor(order=1.5).fit(X9, Y9), TypeError, "order must be an integer"),
     (lambda: SRFERegressor(1, 1, complete=True).fit(X9, Y9), ValueError, r"n_components must be at least C\(2, 1\) = 2"),
-    (lambda: SRFERegressor(tolerance=0).fit(X9, Y9), ValueError, r"tolerance must be a number in \(0, 1\] or 'auto', got 0"),
-    (lambda: SRFERegressor(tolerance="cv").fit(X9, Y9), ValueError, r"tolerance must be a number in \(0, 1\] or 'auto'"),
+    (lambda: SRFERegressor(tolerance=0).fit(X9, Y9), ValueError, r"tolerance must be 'auto' or a number in \(0, 1\], got 0"),
+    (lambda: SRFERegressor(tolerance="cv").fit(X9, Y9), ValueError, r"tolerance must be 'auto' or a number in \(0, 1\]"),
     (lambda: SRFERegressor(1, tolerance=0.01).fit(X9, Y9), ValueError, "tolerance=0.01 cannot be reached with these 1"),
-    (lambda: SRFERegressor(n_folds=1).fit(X9, Y9), ValueError, "n_folds == 1, must be >= 2"),
-    (lambda: SRFERegressor(max_iter=0).fit(X9, Y9), ValueError, "max_iter == 0, must be >= 1"),
+    (lambda: SRFERegressor(n_folds=1).fit(X9, Y9), ValueError, "n_folds must be an integer of at least 2, got 1"),
+    (lambda: SRFERegressor(max_iter=0).fit(X9, Y9), ValueError, "max_iter must be .*integer of at least 1, got 0"),
     (lambda: SRFERegressor(bandwidth="wide").fit(X9, Y9), ValueError, "bandwidth='wide' is unknown"),
-    (lambda: SRFERegressor(activation="sine").fit(X9, Y9), ValueError, "activation must be one of"),
+    (lambda: SRFERegressor(activation="sine").fit(X9, Y9), ValueError, "activation must be 'sin', 'cos', 'relu' or 'tanh'"),
     (lambda: SRFERegressor(device="gpu").fit(X9, Y9), ValueError, "device='gpu' is not available"),
-    (lambda: SRFERegressor().fit(X9, Y9[:3]), ValueError, "X has 9 rows, but y has 3"),
+    (lambda: SRFERegressor().fit(X9, Y9[:3]), ValueError, "X and y must have as many rows, got 9 and 3"),
     (lambda: SRFERegressor().fit(X9, None), ValueError, "requires y to be passed"),
     (lambda: SRFERegressor().fit(X9, Y9, -np.ones(9)), ValueError, "sample_weight must not be negative"),
     (lambda: SRFERegressor().predict(X9), NotFittedError, "not fitted yet"),
@@ -828,21 +821,22 @@ X9, Y9 = np.arange(18.0).reshape(9, 2), np.arange(9.0) ** 2
     (lambda: SRFERegressor().active_inputs_, NotFittedError, "not fitted yet"),
     (lambda: SRFERegressor(30, 7, activation="relu", tolerance=0.9).fit(np.eye(9), Y9).interaction_strengths(),
      ValueError, "needs activation 'sin' or 'cos' for an order above 6, got 7"),
-    (lambda: n_features_bound(0, 2, 5), ValueError, "error must be a positive number, got 0"),
+    (lambda: n_features_bound(0, 2, 5), ValueError, r"error must be a number in \(0, inf\), got 0"),
     (lambda: n_features_bound(0.1, 6, 5), ValueError, "q must be at most the number of inputs d = 5, got 6"),
     (lambda: n_features_bound(0.1, 2, 5, probability=1), ValueError, r"probability must be a number in \(0, 1\), got 1"),
-    (lambda: n_features_bound(0.1, 2, 5, radius=math.inf), ValueError, "radius must be a positive number, got inf"),
-    (lambda: n_samples_bound(0, 2, 5), ValueError, "n_components == 0, must be >= 1"),
-    (lambda: n_samples_bound(9, 2, 5, input_scale=-1), ValueError, "input_scale must be a positive number, got -1"),
+    (lambda: n_features_bound(0.1, 2, 5, radius=math.inf), ValueError, r"radius must be a number in \(0, inf\), got inf"),
+    (lambda: n_samples_bound(0, 2, 5), ValueError, "n_components must be an integer of at least 1, got 0"),
+    (lambda: n_samples_bound(9, 2, 5, input_scale=-1), ValueError, r"input_scale must be a number in \(0, inf\), got -1"),
 ])
 def test_error_messages(call, error, words):
     with pytest.raises(error, match=words):
         call()
 
 
-def test_doctests():
-    result = doctest.testmod(importlib.import_module("rfteach.orderq"))
-    assert result.attempted >= 8 and result.failed == 0
+@pytest.mark.parametrize("module, n", [("orderq", 4), ("bpdn", 2), ("srfe", 4)])
+def test_doctests(module, n):
+    result = doctest.testmod(importlib.import_module(f"rfteach.{module}"))
+    assert result.attempted >= n and result.failed == 0
 
 
 def test_bound_as_large_as_y_up_to_rounding():

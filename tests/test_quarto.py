@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 import yaml
-from build import SiteError, contents, directives, folded, links, settings
+from build import SiteError, contents, directives, folded, links, pages, settings
 from quarto import finish, outline
 
 ROOT = Path(__file__).absolute().parent.parent
@@ -53,8 +53,9 @@ def docs(tmp_path_factory):
     done = subprocess.run([bin / "nbdev_docs", "--n_workers", "1"], cwd=copy, env=env, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
-    pages = {name: nbformat.read(copy / "_proc" / name, as_version=4) for name in CHAPTERS}
-    return SimpleNamespace(root=copy, folder=copy / "_proc", pages=pages)
+    assert pages(copy / "_proc") == sorted(CHAPTERS)
+    made = {name: nbformat.read(copy / "_proc" / name, as_version=4) for name in CHAPTERS}
+    return SimpleNamespace(root=copy, folder=copy / "_proc", pages=made)
 
 
 def code_cells(nb):
@@ -99,12 +100,22 @@ def test_quarto_renders_once_and_the_readme_stays(docs):
     assert (docs.folder / "calls").read_text() == "render --no-cache\n"
 
 
+def output(name):
+    """Return the name of the page that nbdev makes of a notebook, in the notebook's folder: without the number."""
+    return re.sub(r"^\d+\w?_", "", Path(name).stem) + ".html"
+
+
+def test_each_page_has_an_address_of_its_own():
+    addresses = [(Path(name).parent, output(name)) for name in CHAPTERS]
+    assert len(set(addresses)) == len(CHAPTERS)
+
+
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_nothing_of_the_text_is_lost(name, docs):
     front, line, *cells = docs.pages[name].cells
     known = yaml.safe_load(front.source.strip().strip("-"))
     title, *rest = [cell.source for cell in NOTEBOOKS[name].cells if cell.cell_type == "markdown"]
-    assert front.cell_type == "raw" and known["output-file"] == re.sub(r"^\d+_|\.ipynb$", "", name) + ".html"
+    assert front.cell_type == "raw" and known["output-file"] == output(name)
     assert f"# {known['title']}\n> {known['description']}" == re.sub(r"\n\s*", "\n", title.strip())
     assert line.source == links(name, INI) and "colab.research.google.com" in line.source
     ours = {cell.id for cell in NOTEBOOKS[name].cells}
@@ -114,7 +125,8 @@ def test_nothing_of_the_text_is_lost(name, docs):
 def test_minutes_and_needs_are_on_the_pages(docs):
     head = re.compile(r"\*About \d+ minutes, .* Needs .+\*")
     found = [name for name in CHAPTERS if head.match(docs.pages[name].cells[2].source)]
-    assert [name.replace(".ipynb", "_notes.ipynb") for name in found] == [n for n in CHAPTERS if "_notes" in n]
+    solved = [name for name, nb in NOTEBOOKS.items() if any("### BEGIN SOLUTION" in cell.source for cell in nb.cells)]
+    assert found == [name for name in solved if not name.startswith("notes/")]
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
@@ -129,6 +141,7 @@ def test_code_is_shown_folded_or_hidden(name, docs):
             assert shown.get("code-summary") == prompt and shown.get("code-fold", False) == bool(prompt)
             assert shown.get("fig-alt") == found.get("fig-alt")
             assert made[cell.id].outputs == cell.outputs, "the pages show the stored outputs"
+            assert "jupyter" not in made[cell.id].metadata, "the options alone say what is folded"
             assert "SOLUTION" not in made[cell.id].source and "#| export" not in made[cell.id].source
             if "exports" not in found:
                 assert made[cell.id].source.endswith(text)
@@ -139,8 +152,8 @@ def test_sources_and_solutions_are_there(docs):
         return [options(c.source).get("code-summary") for c in code_cells(docs.pages[name]) if words in c.source]
 
     assert summaries("02_features.ipynb", "class RandomFourierFeatures(") == ["Source"]
-    assert summaries("01_kernels.ipynb", "def gram(") == ["Solution"]
-    assert summaries("03_ridge.ipynb", "\ndef ridge(") + summaries("01_kernels_notes.ipynb", "Exercise(") != []
+    assert summaries("01_kernels.ipynb", "def gram(X, Z") == ["Solution"]
+    assert summaries("03a_ridge.ipynb", "\ndef ridge(") + summaries("notes/01_kernels.ipynb", "Exercise(") != []
 
 
 def public():
@@ -149,7 +162,7 @@ def public():
     for name in CHAPTERS:
         for cell in code_cells(NOTEBOOKS[name]):
             stem = directives(cell.source)[0].get("default_exp", ".")
-            if "." not in stem:
+            if stem != "." and not stem.startswith("specifications."):
                 module = importlib.import_module(f"{INI['lib_name']}.{stem}")
                 found += [(name, module, n) for n in module.__all__
                           if inspect.isroutine(getattr(module, n)) or inspect.isclass(getattr(module, n))]

@@ -534,21 +534,21 @@ def test_scale_of_the_inputs_does_not_matter(scale):
 @pytest.mark.parametrize(
     "call, error, words",
     [
-        (lambda: RBFRegressor(0).fit(X0, Y0), ValueError, "n_centers == 0, must be >= 1"),
-        (lambda: RBFRegressor(2.5).fit(X0, Y0), TypeError, "n_centers must be an instance of"),
+        (lambda: RBFRegressor(0).fit(X0, Y0), ValueError, "n_centers must be an integer of at least 1, got 0"),
+        (lambda: RBFRegressor(2.5).fit(X0, Y0), TypeError, "n_centers must be an integer of at least 1, got 2.5"),
         (lambda: RBFRegressor(solver="svd").fit(X0, Y0), ValueError, "solver must be 'ridge' or 'pinv', got 'svd'"),
         (lambda: RBFRegressor(alpha=-1).fit(X0, Y0), ValueError, "alpha must be.*-1"),
         (lambda: RBFRegressor(alpha="cv").fit(X0, Y0), ValueError, "alpha must be.*'cv'"),
         (lambda: RBFRegressor().fit(X0, None), ValueError, "requires y to be passed"),
-        (lambda: RBFRegressor().fit(X0, Y0[:3]), ValueError, "60 rows, but y has 3"),
+        (lambda: RBFRegressor().fit(X0, Y0[:3]), ValueError, "X and y must have as many rows, got 60 and 3"),
         (lambda: RBFRegressor().fit(X0, np.full(60, np.nan)), ValueError, "y contains NaN"),
         (lambda: RBFRegressor().fit(X0, Y0, sample_weight=-np.ones(60)), ValueError, "sample_weight must not be neg"),
         (lambda: RBFRegressor().predict(X0), NotFittedError, "not fitted yet"),
         (lambda: RBFRegressor().fit(X0, Y0).predict(X0[:, :2]), ValueError, "2 features, but RBFRegressor.*3 features"),
         (lambda: RBFRegressor(device="gpu").fit(X0, Y0), ValueError, "device='gpu' is not available"),
         (lambda: RBFRegressor(random_state=-1).fit(X0, Y0), ValueError, "random_state must not be negative"),
-        (lambda: NystroemFeatures(n_components=0).fit(X0), ValueError, "n_components == 0, must be >= 1"),
-        (lambda: NystroemFeatures(centers="random").fit(X0), ValueError, "centers must be one of.*got 'random'"),
+        (lambda: NystroemFeatures(n_components=0).fit(X0), ValueError, "n_components must be an integer of at least 1, got 0"),
+        (lambda: NystroemFeatures(centers="random").fit(X0), ValueError, "centers must be .*got 'random'"),
         (lambda: NystroemFeatures(centers=X0[:, :2]).fit(X0), ValueError, "centers must have a column.*got 2 for 3"),
         (lambda: NystroemFeatures(centers=[[np.inf] * 3]).fit(X0), ValueError, "centers contains NaN or infinity"),
         (lambda: NystroemFeatures(centers=3).fit(X0), ValueError, "centers: Expected 2D array"),
@@ -561,8 +561,8 @@ def test_scale_of_the_inputs_does_not_matter(scale):
         (lambda: NystroemFeatures().fit([[np.nan]]), ValueError, "Input X contains NaN"),
         (lambda: NystroemFeatures().fit(sp.csr_matrix(X0)), TypeError, "[Ss]parse"),
         (lambda: NystroemFeatures().fit(X0, sample_weight=np.zeros(60)), ValueError, "sample_weight|[Ss]ample weights"),
-        (lambda: NystroemFeatures().fit(X0, sample_weight=-np.ones(60)), ValueError, "Negative values"),
-        (lambda: NystroemFeatures().fit(X0, sample_weight=np.ones(3)), ValueError, "sample_weight.shape"),
+        (lambda: NystroemFeatures().fit(X0, sample_weight=-np.ones(60)), ValueError, "sample_weight must not be neg"),
+        (lambda: NystroemFeatures().fit(X0, sample_weight=np.ones(3)), ValueError, "X and sample_weight must have as many rows, got 60 and 3"),
         (lambda: NystroemFeatures().transform(X0), NotFittedError, "not fitted yet"),
         (lambda: NystroemFeatures().fit(X0).transform(X0[:, :2]), ValueError, "2 features.*expecting 3"),
         (lambda: NystroemFeatures(random_state="x").fit(X0), TypeError, "random_state must be"),
@@ -578,14 +578,14 @@ def test_nothing_large_is_held():
     X = np.random.default_rng(0).normal(size=(20000, 3))
     largest = []
     kernel = Gaussian(2.0)
-    original = Gaussian._gram
+    original = Gaussian.gram
 
     def spy(self, A, B):
         largest.append(len(A) * len(B))
         return original(self, A, B)
 
     with pytest.MonkeyPatch.context() as patch, memory_budget(2**18):
-        patch.setattr(Gaussian, "_gram", spy)
+        patch.setattr(Gaussian, "gram", spy)
         RBFRegressor(50, kernel=kernel, random_state=0).fit(X, X[:, 0]).predict(X)
         NystroemFeatures(kernel, n_components=50, random_state=0).fit_transform(X)
     assert max(largest) * 8 <= 2**18

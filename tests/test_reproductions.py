@@ -6,7 +6,6 @@ import math
 import os
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rfteach import __version__, published, reproductions
+from rfteach import __version__
 from rfteach.cli import main
-from rfteach.published import ENTRIES, EXPERIMENTS, SOURCES, Entry, Experiment
-from rfteach.reproductions import (counts, findings, half_digit, html_report, judge, load_results, markdown_report,
-                                   plan, reproduce, standard_error, text_report, topic_names, write_report)
+from rfteach.evidence import published, report, run
+from rfteach.evidence.protocols import Experiment
+from rfteach.evidence.published import ENTRIES, SOURCES, Entry
+from rfteach.evidence.report import COLUMNS, counts, markdown_report, text_report, write_report
+from rfteach.evidence.reproductions import half_digit, judge, standard_error
+from rfteach.evidence.run import EXPERIMENTS, findings, load_results, plan, reproduce, topic_names
 
 FULL = Path(__file__).parent.parent / "benchmarks/results/reproductions/results.jsonl"
 FAST_SECONDS = 240
@@ -51,9 +53,10 @@ def small(monkeypatch):
                entry("2.0", topic="u", what="a picture", experiment="absent"),
                entry("5.0", topic="u", what="a long one", experiment="long", quantity="r"),
                entry("0.1", topic="u", what="seconds", experiment="draw", quantity="r", device="cuda", remark="no GPU")]
-    for module in (published, reproductions):
+    for module in (published, run):
         monkeypatch.setattr(module, "ENTRIES", entries)
-        monkeypatch.setattr(module, "EXPERIMENTS", experiments)
+    monkeypatch.setattr(run, "EXPERIMENTS", experiments)
+    for module in (published, report):
         monkeypatch.setattr(module, "SOURCES", {"s": "A. Author (1999). [A <paper>](https://example.org/a)."})
     return calls
 
@@ -153,10 +156,10 @@ def test_spread_is_shared_where_entries_say_so(monkeypatch):
     """Two runs that agree by chance on one quantity borrow the deviation of the others."""
     entries = [entry("1.0", what=name, experiment="draw", quantity=name, pool=pool)
                for name, pool in (("a", "x"), ("b", "x"), ("c", ""))]
-    monkeypatch.setattr(reproductions, "ENTRIES", entries)
+    monkeypatch.setattr(run, "ENTRIES", entries)
     draw = Experiment(lambda seed, device: {}, "numbers", 2, 2, 1.0)
-    monkeypatch.setattr(reproductions, "EXPERIMENTS", {"draw": draw})
-    record = {"experiment": "draw", "device": "cpu", "protocol": reproductions._protocol("draw"), "code": ""}
+    monkeypatch.setattr(run, "EXPERIMENTS", {"draw": draw})
+    record = {"experiment": "draw", "device": "cpu", "protocol": run.digest_of_words("draw"), "code": ""}
     records = [record | {"seed": seed, "values": {"a": 1.2, "b": 1.0 + 0.4 * seed, "c": 1.2}} for seed in range(2)]
     a, b, c = findings(records)
     assert a.se == b.se == pytest.approx(math.sqrt(0.2**2 / 2 * 3)) and c.se == 0
@@ -208,19 +211,31 @@ def test_reasons_of_what_is_not_attempted(small, tmp_path):
 
 
 def test_interrupted_run_goes_on(small, tmp_path, monkeypatch):
-    def stop(seed, device):
-        if seed == 3:
+    interrupts = [3]
+
+    def once(seed, device):
+        if seed in interrupts:
+            interrupts.remove(seed)
             raise KeyboardInterrupt
         small.append(("draw", seed))
         return {"q": 1.3, "r": 5.0}
 
-    draw = reproductions.EXPERIMENTS["draw"]
-    monkeypatch.setitem(reproductions.EXPERIMENTS, "draw", Experiment(stop, draw.protocol, 2, 6, 1.0))
+    monkeypatch.setitem(run.EXPERIMENTS, "draw", Experiment(once, "numbers", 2, 6, 1.0))
     with pytest.raises(KeyboardInterrupt):
         reproduce(["t"], tier="full", out=tmp_path, progress=False)
-    monkeypatch.setitem(reproductions.EXPERIMENTS, "draw", draw)
     reproduce(["t"], tier="full", out=tmp_path, progress=False)
     assert small == [("draw", seed) for seed in range(6)]
+
+
+def test_another_algorithm_is_measured_again(small, tmp_path, monkeypatch):
+    def other(seed, device):
+        small.append(("other", seed))
+        return {"q": 1.3, "r": 5.0}
+
+    reproduce(["t"], out=tmp_path, progress=False)
+    monkeypatch.setitem(run.EXPERIMENTS, "draw", Experiment(other, "numbers", 2, 6, 1.0))
+    reproduce(["t"], out=tmp_path, progress=False)
+    assert small[2:] == [("other", 0), ("other", 1)]
 
 
 def test_line_that_was_cut_off_is_measured_again(small, tmp_path):
@@ -255,8 +270,7 @@ def test_a_file_that_is_not_there_is_no_empty_one(small, tmp_path):
     with pytest.raises(FileNotFoundError, match="results.jsonl"):
         load_results(tmp_path / "results.jsonl")
     found = reproduce(["t"], out=tmp_path / "new", progress=False)
-    for file in write_report(found, tmp_path / "another"):
-        assert file.exists()
+    assert write_report(found, tmp_path / "another").exists()
     (tmp_path / "third/results.jsonl").mkdir(parents=True)
     with pytest.raises(ValueError, match="is not a file of results"):
         reproduce(["t"], out=tmp_path / "third", progress=False)
@@ -286,7 +300,7 @@ def test_failing_experiment_is_named(small, tmp_path, monkeypatch):
     def fail(seed, device):
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setitem(reproductions.EXPERIMENTS, "draw", Experiment(fail, "numbers", 2, 6, 1.0))
+    monkeypatch.setitem(run.EXPERIMENTS, "draw", Experiment(fail, "numbers", 2, 6, 1.0))
     with pytest.raises(RuntimeError, match="experiment 'draw' failed with seed 0: ZeroDivisionError: by zero"):
         reproduce(out=tmp_path, progress=False)
 
@@ -305,41 +319,18 @@ def test_wrong_arguments(small, tmp_path):
 
 # Reports
 
-class Page(HTMLParser):
-    """Counts the tags of a page, and checks that they close in order."""
-
-    VOID = {"meta", "img"}
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.seen, self.sources = [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.seen.append(tag)
-        self.sources += [value for name, value in attributes if name in ("src", "href")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
 def test_reports_have_every_entry(small, tmp_path):
     found = reproduce(out=tmp_path, progress=False)
-    markdown, page = markdown_report(found), html_report(found, load_results(tmp_path / "results.jsonl"))
-    text = text_report(found)
+    markdown, text = markdown_report(found, load_results(tmp_path / "results.jsonl")), text_report(found)
     for f in found:
-        assert f.entry.what in markdown and f.entry.what in page
+        assert f.entry.what in markdown
         assert f.reason in text and (f.entry.what in text) == (f.verdict != "not attempted")
     rows = [line for line in markdown.split("\n") if line.startswith("| ")]
-    assert {line.replace("\\|", "").count("|") for line in rows} == {6}
-    parsed = Page(page)
-    assert parsed.open == [] and parsed.seen.count("tr") == len(found) + 2  # and a heading for each topic
-    assert "img" in parsed.seen and "https://example.org/a" in parsed.sources
-    assert all(source.startswith(("data:", "https:")) for source in parsed.sources), "the page needs other files"
-    assert "A &lt;paper&gt;" in page and "1 reproduced, 1 better, 1 worse, 1 not attempted" in page
-    assert [path.name for path in write_report(found, tmp_path)] == ["report.md", "report.html"]
+    assert {line.replace("\\|", "").count("|") for line in rows} == {len(COLUMNS) + 1}
+    assert len(rows) == len(found) + 2  # and a heading for each topic
+    assert "[A <paper>](https://example.org/a)" in markdown
+    assert "1 reproduced, 1 better, 1 worse, 1 not attempted" in markdown
+    assert write_report(found, tmp_path).name == "report.md"
 
 
 def test_reason_of_several_lines(small, tmp_path, monkeypatch):
@@ -347,8 +338,8 @@ def test_reason_of_several_lines(small, tmp_path, monkeypatch):
     def absent(seed, device):
         raise FileNotFoundError("the pictures are not here;\nset a | variable")
 
-    draw = reproductions.EXPERIMENTS["absent"]
-    monkeypatch.setitem(reproductions.EXPERIMENTS, "absent", Experiment(absent, draw.protocol, 1, 1, 1.0, "mnist"))
+    draw = run.EXPERIMENTS["absent"]
+    monkeypatch.setitem(run.EXPERIMENTS, "absent", Experiment(absent, draw.protocol, 1, 1, 1.0, "mnist"))
     found = reproduce(["u"], out=tmp_path, progress=False)
     assert "not here; set a \\| variable |" in markdown_report(found)
     assert "1 not attempted: the pictures are not here;\n    set a | variable" in text_report(found)
@@ -362,7 +353,7 @@ def test_report_names_the_machines_of_what_it_shows(small, tmp_path):
     other = [records[0] | {"experiment": "long", "machine": {"cpu": "OTHER"}}]
     path.write_text("".join(json.dumps(record) + "\n" for record in old + other + records), encoding="utf-8")
     write_report(reproduce(["t"], out=tmp_path, progress=False), tmp_path)
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "OLD" not in page and "OTHER" not in page and f"{records[0]['machine']['cores']} cores" in page
 
 
@@ -375,7 +366,7 @@ def test_counts_are_of_all(small, tmp_path):
                                                (6.94e-5, "6.9e-5", "6.94e-5"), (0.0, "0.43", "0.000"),
                                                (3.21, "3", "3.2")])
 def test_digits(ours, like, shown):
-    assert reproductions._figure(ours, like) == shown
+    assert report._figure(ours, like) == shown
 
 
 # The command
@@ -383,16 +374,16 @@ def test_digits(ours, like, shown):
 def test_exit_status(small, tmp_path, capsys):
     assert main(["reproduce", "t", "--out", str(tmp_path)]) == 1
     printed = capsys.readouterr().out
-    assert "below\n             because | of this\n" in printed and "report.html" in printed
+    assert "below\n             because | of this\n" in printed and "report.md" in printed
     assert main(["reproduce", "u", "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "report.html").exists()
+    assert (tmp_path / "report.md").exists()
 
 
 def test_interrupted_command_says_how_to_go_on(small, tmp_path, monkeypatch, capsys):
     def stop(seed, device):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(reproductions.EXPERIMENTS, "draw", Experiment(stop, "numbers", 2, 6, 1.0))
+    monkeypatch.setitem(run.EXPERIMENTS, "draw", Experiment(stop, "numbers", 2, 6, 1.0))
     assert main(["reproduce", "--out", str(tmp_path)]) == 130
     assert "the same command goes on" in capsys.readouterr().err
 
@@ -413,7 +404,7 @@ def test_failing_command(small, tmp_path, monkeypatch, capsys):
     def fail(seed, device):
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setitem(reproductions.EXPERIMENTS, "draw", Experiment(fail, "numbers", 2, 6, 1.0))
+    monkeypatch.setitem(run.EXPERIMENTS, "draw", Experiment(fail, "numbers", 2, 6, 1.0))
     assert main(["reproduce", "--out", str(tmp_path)]) == 2
     assert "experiment 'draw' failed with seed 0" in capsys.readouterr().err
 
@@ -469,7 +460,7 @@ def test_verdict_is_given_to_nobody(small, tmp_path):
     os.close(read)
     with open(write, "w") as out, contextlib.redirect_stdout(out):
         assert main(["reproduce", "t", "--out", str(tmp_path)]) == 1
-    assert (tmp_path / "report.html").exists()
+    assert (tmp_path / "report.md").exists()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk here is always full")

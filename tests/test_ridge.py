@@ -30,19 +30,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+import rfteach.feature_ridge
+import rfteach.moments
+import rfteach.processes
 import rfteach.ridge
+import rfteach.streaming
 from rfteach.arrays import memory_budget
 from rfteach.features import RandomFourierFeatures
-from rfteach.ridge import (
-    RandomFeatureRidge,
-    RandomFeatureRidgeClassifier,
-    StreamingRidge,
-    loo_error,
-    pinv_solve,
-    process_group,
-    ridge,
-    ridge_path,
-)
+from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
+from rfteach.processes import process_group
+from rfteach.ridge import loo_error, pinv_solve, ridge, ridge_path
+from rfteach.streaming import StreamingRidge
 
 METHODS = ["auto", "cholesky", "qr", "svd"]
 SHAPES = [(9, 4), (4, 9), (6, 6)]
@@ -217,27 +215,27 @@ def test_path():
 
 
 @pytest.mark.parametrize("call, error, message", [
-    (lambda A, y: ridge(A, y, -1), ValueError, "lam must be at least 0 and finite, got -1"),
-    (lambda A, y: ridge(A, y, np.inf), ValueError, "lam must be at least 0 and finite"),
+    (lambda A, y: ridge(A, y, -1), ValueError, "lam must be a number in .0, inf., got -1"),
+    (lambda A, y: ridge(A, y, np.inf), ValueError, "lam must be a number in .0, inf., got inf"),
     (lambda A, y: ridge(A, y, "1"), TypeError, "lam must be a number"),
     (lambda A, y: ridge(A, y, True), TypeError, "lam must be a number"),
     (lambda A, y: ridge(A, y[:3], 1), ValueError, "A and y must have as many rows, got 6 and 3"),
-    (lambda A, y: ridge(A, y, 1, method="lu"), ValueError, "method must be one of"),
+    (lambda A, y: ridge(A, y, 1, method="lu"), ValueError, "method must be 'auto', .* or 'cholesky', got 'lu'"),
     (lambda A, y: ridge(A * np.nan, y, 1), ValueError, "A contains NaN or infinity"),
     (lambda A, y: ridge(np.ones((6, 2)), y, 0, method="cholesky"), ValueError, "not positive definite"),
     (lambda A, y: ridge(A * 1e-200, y * 1e200, 0), ValueError, "the coefficients overflow"),
-    (lambda A, y: pinv_solve(A, y, rcond=1), ValueError, r"rcond must be in \[0, 1\)"),
+    (lambda A, y: pinv_solve(A, y, rcond=1), ValueError, r"rcond must be None or a number in \[0, 1\), got 1"),
     (lambda A, y: ridge_path(A, y, [1.0, -1.0]), ValueError, "lams must not be negative"),
     (lambda A, y: loo_error(A, y, [-1.0]), ValueError, "lam must not be negative"),
-    (lambda A, y: StreamingRidge(alpha="loo").fit(A, y), ValueError, "alpha must be a number or 'gcv'"),
-    (lambda A, y: StreamingRidge(alpha=-1).fit(A, y), ValueError, "alpha must be at least 0"),
+    (lambda A, y: StreamingRidge(alpha="loo").fit(A, y), ValueError, "alpha must be 'gcv' or a number in"),
+    (lambda A, y: StreamingRidge(alpha=-1).fit(A, y), ValueError, "alpha must be 'gcv' or a number in .0, inf., got -1"),
     (lambda A, y: StreamingRidge(method="lu").fit(A, y), ValueError, "method must be 'gram' or 'qr'"),
     (lambda A, y: StreamingRidge(dtype="half").fit(A, y), ValueError, "dtype must be None, 'float32' or"),
     (lambda A, y: StreamingRidge().fit(A, None), ValueError, "requires y"),
-    (lambda A, y: StreamingRidge().fit(A, y[:3]), ValueError, "X has 6 rows, but y has 3"),
+    (lambda A, y: StreamingRidge().fit(A, y[:3]), ValueError, "X and y must have as many rows, got 6 and 3"),
     (lambda A, y: StreamingRidge().fit(A, y, -np.ones(6)), ValueError, "sample_weight must not be negative"),
     (lambda A, y: StreamingRidge().fit(A, y, np.zeros(6)), ValueError, "sample_weight is zero for every row"),
-    (lambda A, y: StreamingRidge().fit(A, y, np.ones(5)), ValueError, "sample_weight has 5"),
+    (lambda A, y: StreamingRidge().fit(A, y, np.ones(5)), ValueError, "X and sample_weight must have as many rows, got 6 and 5"),
     (lambda A, y: StreamingRidge().fit(A * 1e200, y).coef_, ValueError, "sums of squares of the features overflow"),
     (lambda A, y: StreamingRidge().fit(A, y).partial_fit(A[:, :2], y), ValueError, "expecting 3 features"),
     (lambda A, y: StreamingRidge().fit(A, y).partial_fit(A, np.c_[y, y]), ValueError, "y has 2 outputs"),
@@ -248,9 +246,9 @@ def test_path():
      "number of columns = 2, this one has 3"),
     (lambda A, y: StreamingRidge().merge(StreamingRidge()), NotFittedError, "not fitted"),
     (lambda A, y: StreamingRidge().fit(A, y).all_reduce(), RuntimeError, "no process group"),
-    (lambda A, y: RandomFeatureRidge(alpha="aic").fit(A, y), ValueError, "number or 'loo' or 'gcv', got 'aic'"),
+    (lambda A, y: RandomFeatureRidge(alpha="aic").fit(A, y), ValueError, "alpha must be 'loo', 'gcv' or a number in .0, inf., got 'aic'"),
     (lambda A, y: RandomFeatureRidge(alphas=[-1.0]).fit(A, y), ValueError, "alphas must not be negative"),
-    (lambda A, y: RandomFeatureRidge(solver="cg").fit(A, y), ValueError, "solver must be one of"),
+    (lambda A, y: RandomFeatureRidge(solver="cg").fit(A, y), ValueError, "solver must be 'auto', 'gram' or 'qr', got 'cg'"),
     (lambda A, y: RandomFeatureRidge().partial_fit(A, y), AttributeError, "partial_fit"),
     (lambda A, y: RandomFeatureRidge(alpha=1.0).fit(A, y).all_reduce(), RuntimeError, "partial_fit"),
     (lambda A, y: RandomFeatureRidge(device="tpu7").fit(A, y), ValueError, "device='tpu7' is not available"),
@@ -349,8 +347,8 @@ def test_error_of_float32_sums(size, weights):
         model = StreamingRidge(1e-3, dtype=dtype)
         for rows in blocks(20000, size):
             model.partial_fit(A[rows], y[rows], w[rows] if weights else None)
-        model._sums.flush()
-        G[dtype] = model._sums.G.tril().numpy()
+        model._stream.sums.flush()
+        G[dtype] = model._stream.sums.G.tril().numpy()
     B = abs(np.column_stack([A, y]).astype(float)) * np.sqrt(w if weights else np.ones(20000))[:, None]
     B += abs(B).mean(0)  # room for the shift by the mean
     assert (abs(G["float32"] - G["float64"]) <= (RUN + 8 * 2.0**-24) * np.tril(B.T @ B)).all()
@@ -676,7 +674,7 @@ def test_streams_choose_the_same_whatever_the_scale_of_the_weights(method):
 def test_a_block_without_rows_or_weight_adds_nothing(make):
     X, y = make_friedman1(40, random_state=0)
     y = (y > np.median(y)).astype(int)
-    kw = {} if not hasattr(make(), "_first_classes") else {"classes": [0, 1]}
+    kw = {} if not isinstance(make(), RandomFeatureRidgeClassifier) else {"classes": [0, 1]}
     empty = make().partial_fit(X[:0], y[:0], **kw).partial_fit(X, y, sample_weight=np.zeros(40), **kw)
     with pytest.raises(NotFittedError):
         empty.predict(X)
@@ -695,7 +693,7 @@ def test_memory_does_not_grow_with_the_rows():
         import resource, sys
         import numpy as np
         from rfteach.features import RandomFourierFeatures
-        from rfteach.ridge import RandomFeatureRidge
+        from rfteach.feature_ridge import RandomFeatureRidge
         n = int(sys.argv[1])
         X = np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
         y = X[:, 0].copy()
@@ -716,7 +714,9 @@ SCRIPT = textwrap.dedent("""
     import numpy as np
     import torch.distributed as dist
     from rfteach.features import RandomFourierFeatures
-    from rfteach.ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier, StreamingRidge, process_group
+    from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
+    from rfteach.processes import process_group
+    from rfteach.streaming import StreamingRidge
     mode, timeout, folder = sys.argv[1], float(sys.argv[2]), sys.argv[3]
     rng = np.random.default_rng(0)
     A, y = 5 + rng.normal(size=(1001, 12)), rng.normal(size=(1001, 2))
@@ -856,9 +856,9 @@ def test_process_group_outside_of_torchrun(monkeypatch):
 
 
 def test_examples_in_docstrings():
-    with np.printoptions():
-        found = doctest.testmod(rfteach.ridge, extraglobs={"np": np})
-    assert found.attempted >= 10 and found.failed == 0
+    found = [doctest.testmod(module, extraglobs={"np": np}) for module in (
+        rfteach.ridge, rfteach.moments, rfteach.streaming, rfteach.feature_ridge, rfteach.processes)]
+    assert sum(one.attempted for one in found) >= 10 and not any(one.failed for one in found)
 
 
 def test_masked_labels_of_a_block_are_refused():

@@ -3,16 +3,19 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression, RidgeCV
 from sklearn.svm import SVR
 
 from rfteach.adaptive import AdaptiveFeatureRegressor
-from rfteach.orderq import SRFERegressor
-from rfteach.pursuit import HARFERegressor
-from rfteach.selection import check_folds, choose, left_out_parts, left_out_squares, plane, refits, report
-from rfteach.surrogate import ProjectedSurrogate, SparsePCE
+from rfteach.srfe import SRFERegressor
+from rfteach.harfe_regressor import HARFERegressor
+from rfteach.selection import (
+    check_folds, choose, judge, left_out_parts, left_out_squares, plane, refits, standard_deviations,
+)
+from rfteach.chaos import SparsePCE
+from rfteach.projected import ProjectedSurrogate
 
 MODELS = {
     "srfe": SRFERegressor(150, random_state=0),
@@ -163,21 +166,63 @@ def test_rounding_does_not_choose(value):
         assert choose(squares, X, Y, w, parts).names == ["constant"]
 
 
-@pytest.mark.parametrize("one", [True, False])
-def test_report(one):
-    class Model:
-        _one_column = one
+class Line(BaseEstimator):
+    def __init__(self, n_folds="auto", shift=0.0, verbose=False):
+        self.n_folds, self.shift, self.verbose = n_folds, shift, verbose
 
-    X, Y, w = table(40, 2)
-    choice = choose(0 * Y, X, Y, w, list(left_out_parts(40)))
-    model, nothing = Model(), Model()
-    report(model, choice, 1, [8.0])
-    report(nothing, None, 1, 8.0)
-    assert model.chosen_ == ("expansion" if one else ["expansion"])
-    assert np.shape(model.error_) == np.shape(nothing.error_) == (() if one else (1,))
-    assert all(np.shape(e) == np.shape(model.error_) for e in model.errors_.values())
-    np.testing.assert_allclose(np.ravel(model.errors_["constant"]), 64 * choice.errors["constant"])
-    assert nothing.errors_ == {} and np.isnan(nothing.error_).all()
+    def fit(self, X, y, sample_weight=None):
+        assert self.n_folds is None and not self.verbose
+        self.model_ = LinearRegression().fit(X.numpy() + self.shift, y.numpy(), sample_weight.numpy())
+        return self
+
+    def predict(self, X):
+        return torch.from_numpy(self.model_.predict(X.numpy() + self.shift))
+
+
+@pytest.mark.parametrize("n_folds", ["auto", 3])
+@pytest.mark.parametrize("one", [True, False])
+def test_judge_is_parts_then_squares_then_choice(n_folds, one):
+    X, Y, w = table(60, 3, 1 if one else 2)
+    Y = Y + (X[:, :1] * 4).cos() if one else Y
+    units, order = [2.0**400, 1.0][: Y.shape[1]], np.random.default_rng(0).permutation(60)
+    model, U = Line(n_folds, verbose=True), 3 * X
+    found = judge(model, X, Y, w, units, one, inputs=U, order=order)
+    parts = [(order[a], order[b]) for a, b in left_out_parts(60, n_folds)]
+    squares = left_out_squares(refits(model), X, Y, w, parts)
+    choice = choose(squares, U, Y, w, parts)
+    assert found.names == choice.names and torch.equal(found.slopes, choice.slopes)
+    assert model.chosen_ == (choice.names[0] if one else choice.names)
+    for name, error in choice.errors.items():
+        expected = error.numpy() * np.square(units)
+        np.testing.assert_array_equal(model.errors_[name], expected[0] if one else expected)
+    np.testing.assert_array_equal(model.error_, model.errors_[choice.names[0]] if one else [
+        model.errors_[name][j] for j, name in enumerate(choice.names)])
+    given = Line(n_folds)
+    judge(given, X, Y, w, units, one, squares=squares, inputs=U, order=order, planes=False, fit_intercept=False)
+    assert set(given.errors_) == {"constant", "expansion"}
+    np.testing.assert_array_equal(given.errors_["expansion"], model.errors_["expansion"])
+    np.testing.assert_allclose(given.errors_["constant"], (w @ Y**2)[0] / w.sum() * units[0] ** 2 if one else
+                               (w @ Y**2).numpy() / float(w.sum()) * np.square(units))
+    by_hand = Line(n_folds)
+    judge(by_hand, X, Y, w, units, one, fit=refits(Line(shift=1.0)), order=order)
+    np.testing.assert_allclose(by_hand.errors_["expansion"], model.errors_["expansion"])
+
+
+def test_nothing_to_judge():
+    X, Y, w = table(8, 2)
+    for model, rows, squares in ((Line(None), 8, "refits"), (Line(), 1, "refits"), (Line(), 8, None)):
+        assert judge(model, X[:rows], Y[:rows], w[:rows], [1.0], True, squares=squares) is None
+        assert model.chosen_ == "expansion" and np.isnan(model.error_) and model.errors_ == {}
+
+
+def test_standard_deviations_of_extreme_and_still_columns():
+    X, _, w = table(50, 4)
+    X[:, 3] = 0.1
+    scale = torch.tensor([1.0, 1e300, 1e-300, 1.0], dtype=torch.float64)
+    found = standard_deviations(X * scale, w)
+    expected = np.sqrt(np.cov(X.numpy().T, aweights=w.numpy(), ddof=0).diagonal())
+    np.testing.assert_allclose((found / scale)[:3], expected[:3])
+    assert found[3] == 0
 
 
 @pytest.mark.parametrize("bad", [1, 0, -3, 2.5, "five", True, [2]])

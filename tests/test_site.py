@@ -15,12 +15,12 @@ from urllib.parse import unquote, urlsplit
 import nbformat
 import pytest
 import yaml
-from build import SiteError, build, contents, directives, public_names, settings, translate
+from build import SiteError, build, contents, directives, only_imports, pages, public_names, settings, translate
 
 ROOT = Path(__file__).absolute().parent.parent
 INI = settings(ROOT)
 CHAPTERS = [name for _, names in contents(ROOT) for name in names]
-PAGES = [Path(name).with_suffix(".html").name for name in CHAPTERS]
+PAGES = [Path(name).with_suffix(".html").as_posix() for name in CHAPTERS]
 
 # What a page holds, after its formulas are drawn and all that folds is unfolded.
 FACTS = r"""async () => {
@@ -110,13 +110,20 @@ def test_exported_cells_are_folded_and_taught_ones_are_shown(rooms):
     assert re.findall(r"\S+:: .*", cells[4].source)[2:] == ["autoclass:: Room", "py:data:: SIZE"]
 
 
+def test_imports_are_folded():
+    shown, = page("import os\nfrom os import (\n    path,\n)")
+    assert shown.metadata["mystnb"]["code_prompt_show"] == "Imports"
+    assert page("import os\nx = 1")[0].metadata == {}
+    assert not only_imports("! pip install") and not only_imports("# nothing")
+
+
 def test_solutions_are_folded():
     shown, = page("def f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION")
     assert shown.source == "def f():\n    return 1" and "hide-input" in shown.metadata.tags
     assert shown.metadata["mystnb"]["code_prompt_show"] == "Solution"
 
 
-def test_a_module_in_a_folder_has_no_entries(rooms):
+def test_a_module_of_specifications_has_no_entries(rooms):
     cell, = page("#| default_exp specifications.rooms", "#| export\nSIZE = 3", root=rooms)
     assert cell.source == "SIZE = 3"
 
@@ -170,6 +177,7 @@ def test_first_cell_must_be_a_title_and_no_more(text):
     (CHAPTERS[:-1], f"{CHAPTERS[-1]}: in _quarto.yml, but not among the notebooks"),
 ])
 def test_chapters_and_notebooks_must_agree(there, message, tmp_path):
+    (tmp_path / "notes").mkdir()
     for name in there:
         nbformat.write(notebook(), tmp_path / name)
     with pytest.raises(SiteError, match=re.escape(message)):
@@ -179,8 +187,23 @@ def test_chapters_and_notebooks_must_agree(there, message, tmp_path):
 # --- _quarto.yml and nbdev.yml --------------------------------------------------------------
 
 def test_quarto_names_every_notebook_once():
-    assert sorted(CHAPTERS) == sorted(path.name for path in (ROOT / "nbs").glob("*.ipynb"))
+    assert sorted(CHAPTERS) == pages(ROOT / "nbs")
     assert CHAPTERS[0] == "index.ipynb"
+
+
+def test_folder_and_sidebar_are_one_table_of_contents():
+    """The files of chapters, and those of teaching notes, sort into the order in which they are read."""
+    numbered = [name for name in CHAPTERS if name[0].isdigit()]
+    notes = [name for name in CHAPTERS if name.startswith("notes/")]
+    assert numbered == sorted(numbered) and notes == sorted(notes)
+    assert {name.removeprefix("notes/") for name in notes} <= set(numbered), "notes have the name of a chapter's page"
+
+
+def test_what_editors_leave_behind_is_no_page(tmp_path):
+    for name in ("a.ipynb", "notes/b.ipynb", ".ipynb_checkpoints/a-checkpoint.ipynb", "_proc/a.ipynb"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert pages(tmp_path) == ["a.ipynb", "notes/b.ipynb"]
 
 
 def test_quarto_serves_nbdev():
@@ -265,9 +288,9 @@ def faults(seen, check, pages=None):
     return {name: what for name, what in wrong.items() if what}
 
 
-def names(hrefs):
-    """Return the file names that `hrefs` lead to."""
-    return [Path(urlsplit(href).path).name for href in hrefs]
+def names(hrefs, site):
+    """Return the files of the `site` that `hrefs` lead to."""
+    return [Path(unquote(urlsplit(href).path)).relative_to(site).as_posix() for href in hrefs]
 
 
 def test_every_chapter_is_a_page(seen):
@@ -322,16 +345,16 @@ def test_no_page_scrolls_sideways_on_a_phone(seen):
     assert not faults(seen, lambda page: page.width if page.width > 390 else None)
 
 
-def test_sidebar_is_in_the_order_of_quarto(seen):
+def test_sidebar_is_in_the_order_of_quarto(seen, site):
     titles = [title.lower() for title, _ in contents(ROOT) if title]
     for page in seen.values():
-        assert names(page.sidebar) == PAGES and page.captions == titles
+        assert names(page.sidebar, site) == PAGES and page.captions == titles
 
 
-def test_previous_and_next(seen):
+def test_previous_and_next(seen, site):
     for k, name in enumerate(PAGES):
-        assert names(seen[name].previous) == PAGES[max(k - 1, 0):k]
-        assert names(seen[name].next) == PAGES[k + 1:k + 2]
+        assert names(seen[name].previous, site) == PAGES[max(k - 1, 0):k]
+        assert names(seen[name].next, site) == PAGES[k + 1:k + 2]
 
 
 def test_links_to_colab_and_github(seen):
@@ -365,10 +388,10 @@ def test_search_finds_bochner(site, tab):
     tab.press(".sidebar-search", "Enter")
     tab.wait_for_selector("#search-results li a", timeout=10_000)
     found = tab.eval_on_selector_all("#search-results li a", "links => links.map(a => a.href)")
-    assert "01_kernels.html" in names(found)
+    assert "01_kernels.html" in names(found, site)
 
 
-@pytest.mark.parametrize("chapter", ["index.ipynb", "01_kernels.ipynb", "13_exercises.ipynb"])  # one script for all
+@pytest.mark.parametrize("chapter", ["index.ipynb", "01_kernels.ipynb", "13b_exercises.ipynb"])  # one script for all
 def test_code_of_a_chapter_can_be_copied(chapter, site, tab):
     nb = translate(nbformat.read(ROOT / "nbs" / chapter, as_version=4), chapter)
     code = [cell.source.strip() for cell in nb.cells if cell.cell_type == "code"]

@@ -25,24 +25,22 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-import rfteach.surrogate
+import rfteach.chaos
+import rfteach.kpca
+import rfteach.projected
+import rfteach.sobol
+import rfteach.swarm
 from rfteach.arrays import memory_budget
+from rfteach.chaos import SparsePCE, _loo_path, legendre_basis, loo_path, multi_indices
 from rfteach.datasets import ishigami, ishigami_moments, sobol_g, sobol_g_moments
+from rfteach.feature_ridge import RandomFeatureRidge
+from rfteach.harfe_regressor import HARFERegressor
 from rfteach.kernels import Laplacian
-from rfteach.orderq import SRFERegressor
-from rfteach.pursuit import HARFERegressor
-from rfteach.ridge import RandomFeatureRidge
-from rfteach.surrogate import (
-    _loo_path,
-    AnisotropicKernelPCA,
-    ProjectedSurrogate,
-    SparsePCE,
-    legendre_basis,
-    loo_path,
-    multi_indices,
-    particle_swarm,
-    sobol_indices,
-)
+from rfteach.kpca import AnisotropicKernelPCA
+from rfteach.projected import ProjectedSurrogate
+from rfteach.sobol import sobol_indices
+from rfteach.srfe import SRFERegressor
+from rfteach.swarm import particle_swarm
 
 C = np.array([1, 2, 5, 10, 20, 100] + [5000] * 14, dtype=float)
 
@@ -380,9 +378,9 @@ def test_neighbours_are_those_of_the_definition(k, most):
             for more in alpha + step * np.eye(5, dtype=int):
                 if (more > 0).sum() <= k and tuple(more) not in expected:
                     expected.append(tuple(more))
-    found = rfteach.surrogate._neighbours(terms, k, most)
+    found = rfteach.chaos._neighbours(terms, k, most)
     assert list(map(tuple, found)) == expected[:most]
-    assert rfteach.surrogate._neighbours(terms[:0], k, most).shape == (0, 5)
+    assert rfteach.chaos._neighbours(terms[:0], k, most).shape == (0, 5)
 
 
 def test_a_thousand_inputs():
@@ -533,7 +531,7 @@ def test_eigenpairs_that_do_not_converge_are_taken_from_lapack():
 
 def test_gradient_of_the_leading_eigenpairs():
     B = torch.from_numpy(np.random.default_rng(0).standard_normal((8, 8)))
-    top = rfteach.surrogate._TopEigen.apply
+    top = rfteach.projected._TopEigen.apply
 
     def invariant(M):
         values, vectors = top((M + M.T) / 2, 3)
@@ -554,7 +552,7 @@ def test_gradient_of_the_inner_error():
     X, y = torch.from_numpy(rng.random((15, 3))), torch.from_numpy(rng.standard_normal((15, 2)))
     W = torch.from_numpy(rng.standard_normal((2, 5)))
     free = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in ([-0.5, 0.1, 0.4], 0.2, -3.0)]
-    assert torch.autograd.gradcheck(lambda *v: rfteach.surrogate._inner_error(*v, X, y, W, 2), free)
+    assert torch.autograd.gradcheck(lambda *v: rfteach.projected._inner_error(*v, X, y, W, 2), free)
 
 
 @pytest.fixture(scope="module")
@@ -652,46 +650,46 @@ X0, Y0 = np.random.default_rng(0).random((20, 2)), np.arange(20.0)
 
 
 @pytest.mark.parametrize("call, words", [
-    (lambda: multi_indices(0, 2), "d == 0"),
-    (lambda: multi_indices(2, -1), "degree == -1"),
+    (lambda: multi_indices(0, 2), "d must be an integer of at least 1, got 0"),
+    (lambda: multi_indices(2, -1), "degree must be an integer of at least 0, got -1"),
     (lambda: multi_indices(2, ()), "degree is empty"),
-    (lambda: multi_indices(2, 2, norm=0), r"norm must lie in \(0, 1\], got 0"),
-    (lambda: multi_indices(2, 2, max_interaction=0), "max_interaction == 0"),
+    (lambda: multi_indices(2, 2, norm=0), r"norm must be a number in \(0, 1\], got 0"),
+    (lambda: multi_indices(2, 2, max_interaction=0), "max_interaction must be an integer of at least 1"),
     (lambda: legendre_basis(X0, [[1, 0, 0]]), r"indices must have shape \(P, 2\), got \(1, 3\)"),
     (lambda: legendre_basis(X0, [[-1, 0]]), "indices must be integers that are not negative"),
     (lambda: legendre_basis(X0, [[0.5, 0]]), "indices must be integers that are not negative"),
     (lambda: legendre_basis(X0, [[1, 0]], [[0, 1]]), r"bounds must have shape \(2, 2\), got \(1, 2\)"),
     (lambda: legendre_basis(X0, [[1, 0]], [[0, 1], [1, 0]]), "bounds must be ascending, low ≤ high"),
-    (lambda: loo_path(X0, Y0[:5]), "A has 20 rows, but y has 5"),
+    (lambda: loo_path(X0, Y0[:5]), "A and y must have as many rows, got 20 and 5"),
     (lambda: loo_path(X0, Y0, method="lasso"), "method must be 'lars' or 'omp', got 'lasso'"),
-    (lambda: loo_path(X0, Y0, max_terms=-1), "max_terms == -1"),
+    (lambda: loo_path(X0, Y0, max_terms=-1), "max_terms must be None or an integer of at least 0"),
     (lambda: loo_path(X0, np.full(20, np.nan)), "y contains NaN"),
     (lambda: SparsePCE("high").fit(X0, Y0), "degree must be numbers or 'auto', got 'high'"),
     (lambda: SparsePCE(method="lasso").fit(X0, Y0), "method must be"),
     (lambda: SparsePCE(outside="ignore").fit(X0, Y0), "outside must be 'clip', 'extrapolate' or 'raise', got 'ignore'"),
     (lambda: SparsePCE(bounds="cube").fit(X0, Y0), "bounds must be 'unit', an array or None, got 'cube'"),
     (lambda: SparsePCE(bounds="unit", outside="raise").fit(3 * X0, Y0), "X leaves the bounds"),
-    (lambda: SparsePCE(max_candidates=0).fit(X0, Y0), "max_candidates == 0"),
-    (lambda: SparsePCE().fit(X0, Y0[:5]), "X has 20 rows, but y has 5"),
-    (lambda: particle_swarm(sphere, [[0, 1]], budget=0), "budget == 0"),
+    (lambda: SparsePCE(max_candidates=0).fit(X0, Y0), "max_candidates must be an integer of at least 1"),
+    (lambda: SparsePCE().fit(X0, Y0[:5]), "X and y must have as many rows, got 20 and 5"),
+    (lambda: particle_swarm(sphere, [[0, 1]], budget=0), "budget must be an integer of at least 1, got 0"),
     (lambda: particle_swarm(sphere, [[1, 0]]), "low ≤ high"),
     (lambda: particle_swarm(sphere, [[0, np.inf]]), "bounds contains NaN or infinity"),
     (lambda: particle_swarm(sphere, 3.0), "bounds: Expected 2D array"),
     (lambda: particle_swarm(sphere, [[-1.7e308, 1.7e308]]), "bounds must be no farther apart"),
-    (lambda: particle_swarm(sphere, [[0, 1]], inertia=np.nan), "inertia must be finite, got nan"),
-    (lambda: particle_swarm(sphere, [[0, 1]], social=np.inf), "social must be finite, got inf"),
-    (lambda: particle_swarm(sphere, [[0, 1]], n_particles=0), "n_particles == 0"),
-    (lambda: particle_swarm(sphere, [[0, 1]], inertia=-1.0), "inertia == -1"),
+    (lambda: particle_swarm(sphere, [[0, 1]], inertia=np.nan), r"inertia must be a number in \[0, inf\), got nan"),
+    (lambda: particle_swarm(sphere, [[0, 1]], social=np.inf), r"social must be a number in \[0, inf\), got inf"),
+    (lambda: particle_swarm(sphere, [[0, 1]], n_particles=0), "n_particles must be None or an integer of at least 1"),
+    (lambda: particle_swarm(sphere, [[0, 1]], inertia=-1.0), r"inertia must be a number in \[0, inf\), got -1"),
     (lambda: particle_swarm(lambda X: 1.0, [[0, 1]], n_particles=7), r"fun must return 7 values, got shape \(\)"),
     (lambda: particle_swarm(sphere, [[0, 1]], start=[[2.0]]), "start must have 1 columns and lie in the bounds"),
-    (lambda: AnisotropicKernelPCA(0).fit(X0), "n_components == 0"),
+    (lambda: AnisotropicKernelPCA(0).fit(X0), "n_components must be an integer of at least 1"),
     (lambda: AnisotropicKernelPCA(solver="svd").fit(X0), "solver must be 'auto', 'eigh' or 'randomized', got 'svd'"),
     (lambda: AnisotropicKernelPCA(bandwidth=[1.0, 2.0, 3.0]).fit(X0), "bandwidth has 3 entries"),
     (lambda: ProjectedSurrogate(optimizer="sgd").fit(X0, Y0), "optimizer must be 'swarm' or 'adam', got 'sgd'"),
     (lambda: ProjectedSurrogate(validation=1.5).fit(X0, Y0), "validation must be a number in"),
     (lambda: ProjectedSurrogate(validation=1).fit(X0, Y0), "validation must be a number in"),
-    (lambda: ProjectedSurrogate(budget=0).fit(X0, Y0), "budget == 0"),
-    (lambda: ProjectedSurrogate(n_reduced=0).fit(X0, Y0), "n_reduced == 0"),
+    (lambda: ProjectedSurrogate(budget=0).fit(X0, Y0), "budget must be an integer of at least 1, got 0"),
+    (lambda: ProjectedSurrogate(n_reduced=0).fit(X0, Y0), "n_reduced must be None or an integer of at least 1"),
     (lambda: ProjectedSurrogate(StandardScaler(), n_reduced=1).fit(X0, Y0),
      "n_reduced needs a reduction with n_components, got StandardScaler"),
     (lambda: ProjectedSurrogate(PCA(1)).fit(X0, Y0), "search must be given for a reduction without bandwidth, got PCA"),
@@ -710,8 +708,9 @@ def test_wrong_arguments_are_named(call, words):
 
 
 def test_examples_of_the_docstrings():
-    found = doctest.testmod(rfteach.surrogate, extraglobs={"np": np})
-    assert found.attempted >= 10 and found.failed == 0
+    modules = rfteach.chaos, rfteach.kpca, rfteach.swarm, rfteach.projected, rfteach.sobol
+    found = [doctest.testmod(module, extraglobs={"np": np}) for module in modules]
+    assert sum(f.attempted for f in found) >= 10 and all(f.attempted for f in found) and not any(f.failed for f in found)
 
 
 def waves(activation="cos", d=3, k=None, seed=0, n=15):

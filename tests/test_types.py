@@ -19,9 +19,10 @@ import torch
 import notebooks
 import rfteach
 from rfteach import (
-    arrays, attention, bandwidth, datasets, eigenpro, features, kernels, orderq, pca, plots, pursuit, rbf,
-    reproductions, ridge, surrogate,
+    arrays, attention, bandwidth, bpdn, chaos, datasets, features, kernels, orderq, pca, plots, preconditioning, pursuit,
+    rbf, ridge, sobol, swarm,
 )
+from rfteach.evidence import components, reproductions, run
 
 ROOT = notebooks.ROOT
 
@@ -102,7 +103,7 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (kernels.Gaussian(torch.tensor(2.0)).frequencies, lambda X, y: [4, 3, 0]),
     (kernels.Gaussian(2.0).log_spectral_density, lambda X, y: [X]),
     (kernels.Laplacian1().n_uniforms, lambda X, y: [3]),
-    (kernels.as_kernel, lambda X, y: ["laplacian", "median", X]),
+    (kernels.as_kernel, lambda X, y: ["laplacian", 2.0]),
     (kernels.gram_blocks, lambda X, y: ["gaussian", X]),
     (features.feature_variance, lambda X, y: ["gaussian", X, X, 8]),
     (features.n_components_bound, lambda X, y: [0.1]),
@@ -115,14 +116,15 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (ridge.ridge_path, lambda X, y: [X, y, [0.1, 1.0]]),
     (ridge.loo_error, lambda X, y: [X, y, 0.1]),
     (ridge.loo_error, lambda X, y: [X, y, [0.1, 1.0]]),
-    (ridge.StreamingRidge().fit(W, W[:, 0]).predict, lambda X, y: [np.asarray(X)]),
-    (ridge.RandomFeatureRidgeClassifier().fit(W, list("aabba")).predict, lambda X, y: [np.asarray(X)]),
+    (rfteach.StreamingRidge().fit(W, W[:, 0]).predict, lambda X, y: [np.asarray(X)]),
+    (rfteach.RandomFeatureRidgeClassifier().fit(W, list("aabba")).predict, lambda X, y: [np.asarray(X)]),
     (bandwidth.median_bandwidth, lambda X, y: [X]),
+    (bandwidth.fit_kernel, lambda X, y: ["laplacian", "median", X]),
     (bandwidth.learn_bandwidth, lambda X, y: [X, y]),
     (rbf.NystroemFeatures(n_components=4).fit(W).transform, lambda X, y: [np.asarray(X)]),
     (orderq.sparse_frequencies, lambda X, y: [6, 3, 2]),
     (orderq.feature_matrix, lambda X, y: [X, W]),
-    (orderq.basis_pursuit_denoising, lambda X, y: [X if isinstance(X, torch.Tensor) else np.asarray(X), y, 3.0]),
+    (bpdn.basis_pursuit_denoising, lambda X, y: [X if isinstance(X, torch.Tensor) else np.asarray(X), y, 3.0]),
     (orderq.n_features_bound, lambda X, y: [0.1, 2, 5]),
     (orderq.n_samples_bound, lambda X, y: [100, 2, 5]),
     (pursuit.harfe, lambda X, y: [X, y, 2, 0.1]),
@@ -130,29 +132,29 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (pursuit.omp, lambda X, y: [X, y, 2]),
     (pursuit.cosamp, lambda X, y: [X, y, 1]),
     (pursuit.prune, lambda X, y: [X, y, 2, 0.1]),
-    (eigenpro.top_eigensystem, lambda X, y: [K, 2]),
-    (eigenpro.preconditioner, lambda X, y: [K, 2]),
-    (eigenpro.critical_batch_size, lambda X, y: [1.0, 0.1]),
-    (eigenpro.largest_step, lambda X, y: [5, 1.0, 0.1]),
+    (preconditioning.top_eigensystem, lambda X, y: [K, 2]),
+    (preconditioning.preconditioner, lambda X, y: [K, 2]),
+    (preconditioning.critical_batch_size, lambda X, y: [1.0, 0.1]),
+    (preconditioning.largest_step, lambda X, y: [5, 1.0, 0.1]),
     (pca.reconstruction_error, lambda X, y: [X, W[0]]),
     (pca.reconstruction_gradient, lambda X, y: [X, W[0]]),
-    (pca.source_component, lambda X, y: [np.asarray(X) / 9]),
-    (pca.source_components, lambda X, y: [X, 2]),
-    (pca.source_features, lambda X, y: [X, W[:2]]),
+    (components.source_component, lambda X, y: [np.asarray(X) / 9]),
+    (components.source_components, lambda X, y: [X, 2]),
+    (components.source_features, lambda X, y: [X, W[:2]]),
     (pca.leading_components, lambda X, y: [torch.from_numpy(K), 2]),
-    (surrogate.multi_indices, lambda X, y: [3, 2]),
-    (surrogate.legendre_basis, lambda X, y: [X, [[0, 1, 2]]]),
-    (surrogate.loo_path, lambda X, y: [X, y]),
-    (surrogate.particle_swarm, lambda X, y: [lambda P: (P**2).sum(1), BOX]),
-    (surrogate.sobol_indices, lambda X, y: [lambda P: P[:, 0] + P[:, 1]], {"bounds": BOX, "order": 2}),
-    (surrogate.sobol_indices, lambda X, y: [surrogate.SparsePCE(degree=2).fit(np.asarray(X), np.asarray(y))]),
+    (chaos.multi_indices, lambda X, y: [3, 2]),
+    (chaos.legendre_basis, lambda X, y: [X, [[0, 1, 2]]]),
+    (chaos.loo_path, lambda X, y: [X, y]),
+    (swarm.particle_swarm, lambda X, y: [lambda P: (P**2).sum(1), BOX]),
+    (sobol.sobol_indices, lambda X, y: [lambda P: P[:, 0] + P[:, 1]], {"bounds": BOX, "order": 2}),
+    (sobol.sobol_indices, lambda X, y: [chaos.SparsePCE(degree=2).fit(np.asarray(X), np.asarray(y))]),
     (attention.relative_variance, lambda X, y: [X, X, 8]),
     (attention.optimal_tilt, lambda X, y: [2.0, 4]),
     (attention.attention_frequencies, lambda X, y: [8, 4]),
     (attention.random_feature_attention, lambda X, y: [X, X, X]),
     (reproductions.half_digit, lambda X, y: ["0.12"]),
     (reproductions.standard_error, lambda X, y: [[1.0, 2.0, 4.0]]),
-    (reproductions.plan, lambda X, y: []),
+    (run.plan, lambda X, y: []),
 ]
 
 
@@ -180,7 +182,7 @@ def test_stub_of_the_package_names_what_is_public():
         if isinstance(node, ast.ImportFrom):
             assert all(alias.name == alias.asname for alias in node.names), "only `name as name` is handed on"
             found[node.module] = [alias.name for alias in node.names]
-    public = {None: list(rfteach._PUBLIC), **{home: names for home, names in rfteach._PUBLIC.items() if names}}
+    public = {None: list(rfteach._ROOMS), **{home: names for home, names in rfteach._PUBLIC.items() if names}}
     assert found == public, "To mend: let rfteach/__init__.pyi import what _PUBLIC in rfteach/__init__.py names"
 
 
@@ -211,7 +213,8 @@ import rfteach
 from rfteach import Gaussian, RandomFeatureRidge, RandomFourierFeatures, cosamp, fourier_features, gram_blocks
 from rfteach import learn_bandwidth, loo_error, median_bandwidth, ridge_path, sample_frequencies, sobol_indices
 from rfteach.arrays import Array, Seed, as_tensor, random_generator
-from rfteach.orderq import basis_pursuit_denoising, feature_matrix
+from rfteach.bpdn import basis_pursuit_denoising
+from rfteach.orderq import feature_matrix
 from rfteach.ridge import ridge
 
 X, y = np.ones((4, 2)), np.ones(4)
@@ -256,7 +259,7 @@ Gaussian().frequencies(3, "2")  # refused
 model = RandomFeatureRidge(alpha=0.1).fit(X, y)
 model.predict(X).shape, RandomFourierFeatures().fit(X).transform(X).shape
 model.predict(X).predict  # refused
-rfteach.surrogate.multi_indices(3, (2, 1)).sum(), rfteach.__version__.upper()
+rfteach.chaos.multi_indices(3, (2, 1)).sum(), rfteach.__version__.upper()
 rfteach.surrogat  # refused
 """
 
