@@ -9,6 +9,7 @@ __all__ = ['Model', 'Supervised', 'Regressor', 'observations', 'Classifier', 'Tr
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin
 from sklearn.base import MultiOutputMixin, RegressorMixin, TransformerMixin
@@ -29,7 +30,7 @@ class Model(BaseEstimator):
 
     def _validate(self, X, reset):
         """X checked, sparse ones as CSR, and the way back."""
-        sparse = get_tags(self).input_tags.sparse
+        sparse = sp.issparse(X) and get_tags(self).input_tags.sparse  # tags take longer than a small X
         X, like = validate_input(self, X, reset=reset, sparse=sparse, device=self.device)
         return (X.detach() if reset and isinstance(X, torch.Tensor) else X), like
 

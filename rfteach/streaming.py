@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from .arrays import ArrayLike, all_or_nothing, distinct_rows, power_of_two, resolve_device
 from .checks import choice, number, targets, weights
 from .estimators import Regressor
-from .moments import Moments, Triangle, add_rows
+from .moments import Moments, Sharing, Triangle, add_rows
 from .processes import Talk, collective, share_attributes
 
 # %% ../nbs/03b_streaming.ipynb #03b0001f
@@ -67,7 +67,7 @@ class _Common:
         return _Common(f"{self.name}+{other.name}", sums, self.rows + other.rows)
 
 
-class Stream:
+class Stream(Sharing):
     """Sums over all rows [a, y] that came, here and in other processes, and the coefficients that they give.
 
     Parameters
