@@ -44,6 +44,7 @@ _PUBLIC = {
     "evidence.mnist": [],
     "evidence.components": [],
     "evidence.surrogates": [],
+    "evidence.verdicts": [],
     "evidence.reproductions": [],
     "evidence.fingerprint": [],
     "evidence.run": ["reproduce"],
