@@ -23,8 +23,8 @@ _REPRODUCE = """Measure the numbers that the sources print, and say which are re
 Each repetition is kept in DIR/results.jsonl as it comes, so the same command goes on where it was stopped.
 At the end the comparison is printed and written to DIR/report.md."""
 _STATUS = """exit status:
-  0    no value is worse than the published one beyond its tolerance
-  1    at least one is
+  0    no value differs from the published one, and no other method is worse
+  1    at least one does or is
   2    the command was not understood, or an experiment failed
   130  interrupted; the same command goes on
 
@@ -138,7 +138,7 @@ def reproduce_command(args: argparse.Namespace, fail: Callable[[str], NoReturn])
     with _reader_may_leave():
         print(text_report(found))
         print(f"written: {page}")
-    return int("worse" in counts(found))
+    return int(bool({"differs", "another method, worse"} & counts(found).keys()))
 
 # %% ../nbs/12k_cli.ipynb #344debdb
 def grade_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> int:

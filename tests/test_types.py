@@ -22,7 +22,7 @@ from rfteach import (
     arrays, attention, bandwidth, bpdn, chaos, datasets, features, kernels, orderq, pca, plots, preconditioning, pursuit,
     rbf, ridge, sobol, swarm,
 )
-from rfteach.evidence import components, reproductions, run
+from rfteach.evidence import components, run, verdicts
 
 ROOT = notebooks.ROOT
 
@@ -152,8 +152,8 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (attention.optimal_tilt, lambda X, y: [2.0, 4]),
     (attention.attention_frequencies, lambda X, y: [8, 4]),
     (attention.random_feature_attention, lambda X, y: [X, X, X]),
-    (reproductions.half_digit, lambda X, y: ["0.12"]),
-    (reproductions.standard_error, lambda X, y: [[1.0, 2.0, 4.0]]),
+    (verdicts.half_digit, lambda X, y: ["0.12"]),
+    (verdicts.standard_error, lambda X, y: [[1.0, 2.0, 4.0]]),
     (run.plan, lambda X, y: []),
 ]
 

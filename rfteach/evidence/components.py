@@ -260,7 +260,7 @@ def _directions(seed, device):
 EXPERIMENTS["pca gains"] = Experiment(
     _source_gains,
     "75 % of the rows at random, 11 sweeps, step 0.1/n, seven components",
-    fast=5, full=10, seconds=1.5,
+    fast=10, full=10, seconds=1.5,
 )
 EXPERIMENTS["pca accuracy"] = Experiment(
     _source_losses,

@@ -138,7 +138,7 @@ EXPERIMENTS["fifty centres"] = Experiment(
     "1000 points uniform on [-4, 4]², density of N(μ, I), μ from N(0, I); 50 points as centres, exp(-‖x - u‖²/σ²), "
     "σ² the median squared distance, a column of ones; normal equations with λ = 1e-5, or the pseudoinverse; 200 test "
     "points. Chosen: two Gaussians on each centre, bandwidth and penalty by leave-one-out.",
-    fast=6, full=20, seconds=0.1,
+    fast=10, full=20, seconds=0.1,
 )
 
 # %% ../../nbs/12b_protocols.ipynb #ba4b4a3b

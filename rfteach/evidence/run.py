@@ -24,7 +24,7 @@ from tqdm import tqdm
 from ..arrays import Device, resolve_device
 from .fingerprint import fingerprint
 from .published import ENTRIES
-from .reproductions import Finding, judge
+from .reproductions import Finding, judge, not_attempted
 from . import components, mnist, protocols, sparse, surrogates
 
 # %% ../../nbs/12i_run.ipynb #a00117b9
@@ -178,14 +178,12 @@ def findings(records: list[dict], topics: Collection[str] | None = None, *, tier
         comparable = entry.device in ("", device)
         runs = [run for run in values.get(entry.experiment, {}).values() if comparable and entry.quantity in run]
         if runs:
-            alike = {e.quantity for e in ENTRIES if e.pool and (e.experiment, e.pool) == (entry.experiment, entry.pool)}
-            pooled = [[run[quantity] for run in runs if quantity in run] for quantity in sorted(alike)]
-            found.append(judge(entry, [run[entry.quantity] for run in runs], pooled))
+            found.append(judge(entry, [run[entry.quantity] for run in runs]))
             continue
         reason = (entry.remark if not entry.experiment or not comparable else
                   missing[entry.experiment] if entry.experiment in (missing or {}) else
                   "not measured" if entry.experiment in planned else "in the full tier only")
-        found.append(Finding(entry, math.nan, math.nan, math.nan, 0, "not attempted", reason))
+        found.append(not_attempted(entry, reason))
     return found
 
 # %% ../../nbs/12i_run.ipynb #21c3030b

@@ -87,12 +87,12 @@ EXPERIMENTS["shrimp"] = Experiment(
     _shrimp,
     "140 training and 60 test points, 1000 frequencies of order 2 and scale 1/√2, cosine and sine; minimum norm; "
     "pruning by a quarter, validated on 14 of the 140, refitted on all.",
-    fast=5, full=20, seconds=0.1,
+    fast=10, full=20, seconds=0.1,
 )
 EXPERIMENTS["shrimp, learned"] = Experiment(
     partial(_shrimp, learned=True),
     "Data of the protocol 'shrimp'; HARFERegressor with 1000 features.",
-    fast=5, full=20, seconds=0.2,
+    fast=10, full=20, seconds=0.2,
 )
 
 # %% ../../nbs/12c_sparse.ipynb #97f157d9
@@ -167,7 +167,7 @@ EXPERIMENTS["quickstart"] = Experiment(
     _quickstart,
     "500 points in 10 dimensions, 5000 sines of order 2, entries N(-1, 1), columns of norm 1; signed rule, s = 75, "
     "μ = 0.1, λ = 1e-4 without m, at most 200 steps; 1000 test points.",
-    fast=5, full=10, seconds=0.1,
+    fast=10, full=10, seconds=0.1,
 )
 EXPERIMENTS["quickstart, learned"] = Experiment(
     partial(_quickstart, learned=True),
@@ -177,7 +177,7 @@ EXPERIMENTS["quickstart, learned"] = Experiment(
 EXPERIMENTS["75 features"] = Experiment(
     _rules,
     "As the quickstart, with entries N(0, 1): rules of selection with s = 75, and ridge regression on all 5000.",
-    fast=5, full=20, seconds=0.6,
+    fast=10, full=20, seconds=0.6,
 )
 EXPERIMENTS["recovery"] = Experiment(
     _recovery,
@@ -222,7 +222,7 @@ EXPERIMENTS["friedman"] = Experiment(
     _friedman,
     "Friedman-1, 200 training and 1000 clean validation points, 2000 sines of order 2, entries N(-1, 1), columns of "
     "norm 1; s = 200, μ = 0.1, λ = 1e-3 without m; noise U(0, 1), none or N(0, 1) in the training targets.",
-    fast=5, full=20, seconds=0.1,
+    fast=10, full=30, seconds=0.1,
 )
 EXPERIMENTS["friedman, learned"] = Experiment(
     partial(_friedman, learned=True),
@@ -247,7 +247,7 @@ EXPERIMENTS["propulsion"] = Experiment(
     _propulsion,
     "200 training and 200 validation points of the propulsion data, 15 inputs, 3000 sines of order 2, entries and "
     "phases U(-1, 1), columns of norm 1; s = 300, μ = 0.1, λ = 1e-10 without m; and least squares on the inputs.",
-    fast=0, full=20, seconds=0.03, data="propulsion",
+    fast=0, full=30, seconds=0.03, data="propulsion",
 )
 EXPERIMENTS["propulsion, learned"] = Experiment(
     partial(_propulsion, learned=True),

@@ -73,6 +73,7 @@ class Comparison:
     n_runs : int
         Repetitions of ours.
     verdict : {"reproduced", "differs", "not decidable"}
+        A repetition that is not finite differs.
     """
 
     ours: float
@@ -116,6 +117,8 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
     if not r:
         raise ValueError("values: there is no repetition")
     center = np.median if statistic == "median" else np.mean
+    if not np.isfinite(values).all():
+        return Comparison(math.nan, float(center(theirs)), math.nan, math.nan, (math.nan, math.nan), r, "differs")
     logs = statistic == "median" and min(*values, *theirs) > 0
     x, p = (np.log(values), np.log(theirs)) if logs else (values, theirs)
     ours, theirs, difference = float(center(values)), float(center(theirs)), float(center(x) - center(p))
@@ -127,7 +130,7 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
         se = 0.0 if se < 1e-12 * max(abs(center(x)), 1.0) else se
         tolerance = max(stats.t.isf(FALSE_ALARM / 2, r - 1) * se, rounding)
     widest = math.log1p(LIMIT) if logs else LIMIT * (abs(theirs) if scale is None else scale)
-    slack = 1e-9 * (1 if logs else max(abs(theirs), abs(ours)))  # a tie at half a digit is not decided by rounding
+    slack = 1e-9 * (1 if logs else abs(theirs))  # a tie at half a digit is not decided by rounding
     agrees = abs(difference) <= tolerance + slack
     verdict = "differs" if not agrees else "reproduced" if tolerance <= widest + slack else "not decidable"
     unit = theirs if logs else 1.0
