@@ -13,7 +13,7 @@ course test lab site slides sync processors: export OMP_WAIT_POLICY ?= PASSIVE
 course test lab site slides sync: export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help course test lab site slides student bench sync processors clean
+.PHONY: help course test lab site slides student bench equations sync processors clean
 
 help:  ## list what make can do
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-11s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ student: $(READY)  ## the course in folders and archives: for students without s
 
 bench: $(READY)  ## time the library against its peers and the machine's limit (ARGS=--quick: tiny sizes)
 	@$(PY) benchmarks/run.py $(ARGS)
+
+equations: $(READY)  ## after changing a check: break each numbered equation, and see that its check refuses it
+	@$(PY) tests/mutations.py
 
 sync: $(READY)  ## after changing a notebook: export, execute, store outputs, write README.md
 	@$(PY) site/notebooks.py export store readme
