@@ -107,14 +107,14 @@ def adaptive():
     return {"rows": len(X), "training rows": len(train), "error": found}
 
 
-def errata():
-    """The errata: how many values the speed of the frigate takes."""
+def levels():
+    """Chapter 7: how many values the speed of the frigate takes."""
     (_, y), _ = propulsion()
-    levels = np.unique(y)
-    return {"rows": len(y), "levels": len(levels), "smallest step": short(np.diff(levels).min())[0]}
+    values = np.unique(y)
+    return {"rows": len(y), "levels": len(values), "smallest step": short(np.diff(values).min())[0]}
 
 
-PAGES = (bandwidth, pursuit, eigenpro, adaptive, errata)
+PAGES = (bandwidth, pursuit, eigenpro, adaptive, levels)
 
 
 def main(argv=None):

@@ -192,10 +192,10 @@ def test_what_pages_show_of_real_data(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(real_data, "load_propulsion", lambda split, **options: rows)
     kept = json.loads((run.HERE / "results/real_data.json").read_text(encoding="utf-8"))["pages"]
     assert list(kept) == [page.__name__ for page in real_data.PAGES]
-    monkeypatch.setattr(real_data, "PAGES", (real_data.bandwidth, real_data.errata))
+    monkeypatch.setattr(real_data, "PAGES", (real_data.bandwidth, real_data.levels))
     real_data.main(["--out", str(tmp_path / "real.json")])
     found = json.loads((tmp_path / "real.json").read_text(encoding="utf-8"))["pages"]
-    assert found["errata"] == {"rows": 40, "levels": 2, "smallest step": 1.0}
+    assert found["levels"] == {"rows": 40, "levels": 2, "smallest step": 1.0}
     assert found["bandwidth"].keys() == kept["bandwidth"].keys()
     assert found["bandwidth"]["methods"].keys() == kept["bandwidth"]["methods"].keys()
     assert "bandwidth: " in capsys.readouterr().out
