@@ -25,6 +25,7 @@ from sklearn.model_selection import GridSearchCV
 from harness import machine
 from rfteach.bandwidth import learn_bandwidth, median_bandwidth
 from rfteach.datasets import load_regression
+from rfteach.evidence.verdicts import corrected_error
 from rfteach.features import RandomFourierFeatures
 from rfteach.srfe import SRFERegressor
 from rfteach.harfe_regressor import HARFERegressor
@@ -142,7 +143,7 @@ def measure(method, X, y, X_test, y_test, seed):
 
 
 def summary(record):
-    """Mean, standard error, and median seconds by table and method, as rows of a Markdown table."""
+    """Mean, standard error over overlapping splits, median seconds by table and method, as rows in Markdown."""
     lines = ["| table | " + " | ".join(METHODS) + " |", "|---|" + "--:|" * len(METHODS)]
     for table in record["tables"]:
         cells = []
@@ -152,7 +153,7 @@ def summary(record):
                 cells.append("–")
                 continue
             errors = np.array([run["rmse"] for run in runs])
-            spread = errors.std(ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.nan
+            spread = corrected_error(errors, 9, 1) if len(errors) > 1 else np.nan
             cells.append(f"{errors.mean():.3f} ± {spread:.3f} ({np.median([r['seconds'] for r in runs]):.2g} s)")
         lines.append(f"| {table} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
