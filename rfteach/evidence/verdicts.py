@@ -139,12 +139,12 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
     return Comparison(ours, theirs, se * unit, tolerance * unit, (float(min(ends)), float(max(ends))), r, verdict)
 
 
-def difference_error(x: np.ndarray, runs: int | None, statistic: str) -> float:
+def difference_error(values: np.ndarray, runs: int | None, statistic: str) -> float:
     """Standard error of ours minus theirs, (12.1) or (12.3); NaN for a single repetition."""
-    own, r = standard_error(x, statistic), len(x)
+    own, r = standard_error(values, statistic), len(values)
     if r < 2 or runs is None:
         return own
-    theirs = x.var(ddof=1) if runs == 1 else own**2 * r / runs
+    theirs = values.var(ddof=1) if runs == 1 else own**2 * r / runs
     return math.sqrt(own**2 + theirs)
 
 # %% ../../nbs/12_verdicts.ipynb #12e00013
