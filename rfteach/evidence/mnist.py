@@ -107,28 +107,6 @@ def _own(space, X, rows, seed):
 
 _RULES = {"eigenpro": _first, "sgd": _plain, "eigenpro 2": _second, "pytorch": _torch, "own": _own}
 
-# %% ../../nbs/12d_mnist.ipynb #adbc68a3
-def training_errors(epochs: Sequence[int] = _EPOCHS) -> Callable:
-    """A callback for an `EigenProClassifier` that notes errors on the training rows.
-
-    Parameters
-    ----------
-    epochs : sequence of int, default (1, 5, 10, 20)
-        After these epochs the error on the training rows is computed, where all of them are kept; it goes to
-        ``history_["after"]`` as pairs of epoch and error.
-
-    Returns
-    -------
-    callable
-        Of the model and a `rfteach.eigenpro_training.Epoch`.
-    """
-
-    def note(model, epoch):
-        if epoch.kept and epoch.n_iter in epochs:
-            model.history_.setdefault("after", []).append([epoch.n_iter, epoch.training_error()])
-
-    return note
-
 # %% ../../nbs/12d_mnist.ipynb #5e65c723
 def _mnist(rows=60_000):
     """The first training images and all test images."""
@@ -205,6 +183,28 @@ EXPERIMENTS["mnist laplacian"] = Experiment(
     "exponent 0.95, and the estimator's own settings, 2 epochs",
     fast=0, full=5, seconds=100, data="mnist",
 )
+
+# %% ../../nbs/12d_mnist.ipynb #adbc68a3
+def training_errors(epochs: Sequence[int] = _EPOCHS) -> Callable:
+    """A callback for an `EigenProClassifier` that notes errors on the training rows.
+
+    Parameters
+    ----------
+    epochs : sequence of int, default (1, 5, 10, 20)
+        After these epochs the error on the training rows is computed, where all of them are kept; it goes to
+        ``history_["after"]`` as pairs of epoch and error.
+
+    Returns
+    -------
+    callable
+        Of the model and a `rfteach.eigenpro_training.Epoch`.
+    """
+
+    def note(model, epoch):
+        if epoch.kept and epoch.n_iter in epochs:
+            model.history_.setdefault("after", []).append([epoch.n_iter, epoch.training_error()])
+
+    return note
 
 # %% ../../nbs/12d_mnist.ipynb #e6024299
 def _watch(seed, device, rows, max_iter, epochs, **settings):
