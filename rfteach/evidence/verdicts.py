@@ -131,7 +131,7 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
         tolerance = singly = rounding if runs is None else math.inf
     else:
         single = difference_error(x, runs, statistic)
-        if se < 1e-12 * max(*abs(x), logs):  # equal repetitions
+        if se <= 1e-12 * max(*abs(x), logs):  # equal repetitions
             single, se = (rounding * math.sqrt(1 / r + 1 / n) if runs else 0.0 for n in (runs, runs and runs * versions))
         quantile = stats.t.isf(FALSE_ALARM / 2 / (1 if versions == 1 else versions + 1), r - 1)
         tolerance, singly = quantile * se + rounding, quantile * single + rounding
