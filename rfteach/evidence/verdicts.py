@@ -132,7 +132,8 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
     else:
         single = difference_error(x, runs, statistic)
         if se <= 1e-12 * max(*abs(x), logs):  # equal repetitions
-            single, se = (rounding * math.sqrt(1 / r + 1 / n) if runs else 0.0 for n in (runs, runs and runs * versions))
+            known = 0.0 if runs is None else rounding
+            single, se = (known * math.sqrt(1 / r + 1 / n) for n in (runs or 1, (runs or 1) * versions))
         quantile = stats.t.isf(FALSE_ALARM / 2 / (1 if versions == 1 else versions + 1), r - 1)
         tolerance, singly = quantile * se + rounding, quantile * single + rounding
     widest = math.log1p(LIMIT) if logs else LIMIT * (abs(theirs) if scale is None else scale)
@@ -142,7 +143,8 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
     unit = theirs if logs else 1.0
     ends = [difference - tolerance, difference + tolerance]
     ends = np.exp(ends) if logs else 1 + np.array(ends) / theirs if theirs else [math.nan, math.nan]
-    return Comparison(ours, theirs, float(se * unit), float(tolerance * unit), (float(min(ends)), float(max(ends))), r, verdict)
+    se, tolerance, ends = float(se * unit), float(tolerance * unit), (float(min(ends)), float(max(ends)))
+    return Comparison(ours, theirs, se, tolerance, ends, r, verdict)
 
 
 def difference_error(x: np.ndarray, runs: int | None, statistic: str) -> float:
