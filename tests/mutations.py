@@ -235,7 +235,7 @@ def main(chosen):
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1) as pool:
         new = {page: record for page, record in pool.map(outcome, due) if record}
     order = pages()
-    kept = {page: record for page, record in sorted({**kept, **new}.items()) if page in order}
+    kept = {page: record for page, record in sorted({**report(), **new}.items()) if page in order}
     REPORT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     failed = open_ or bad or len(new) < len(due) or any(complaints(record) for record in kept.values())
     return 1 if failed or [page for page in order if kept.get(page, {}).get("state") != state(page)] else 0

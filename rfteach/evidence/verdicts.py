@@ -65,7 +65,8 @@ class Comparison:
     ours, theirs : float
         Mean or median of each.
     se : float
-        Standard error of the difference, (12.1) or (12.3); NaN where there is one repetition.
+        Standard error of the difference, (12.1) or (12.3); NaN where there is one repetition. Where repetitions of
+        something random are equal, that of half a unit of the last printed digit.
     tolerance : float
         The right side of (12.2).
     interval : tuple of float
@@ -123,20 +124,27 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
     x, p = (np.log(values), np.log(theirs)) if logs else (values, theirs)
     ours, theirs, difference = float(center(values)), float(center(theirs)), float(center(x) - center(p))
     se = difference_error(x, runs and runs * len(texts), statistic)
-    rounding = max(map(half_digit, texts)) / (abs(theirs) if logs else 1)
+    halves = np.array([half_digit(text) for text in texts])
+    rounding = float(max(-np.log1p(-halves / np.exp(p)) if logs else halves))
+    versions = len(texts)
     if r == 1:
-        tolerance = rounding if runs is None else math.inf
+        tolerance = singly = rounding if runs is None else math.inf
     else:
-        se = 0.0 if se < 1e-12 * max(abs(center(x)), 1.0) else se
-        tolerance = max(stats.t.isf(FALSE_ALARM / 2, r - 1) * se, rounding)
+        single = difference_error(x, runs, statistic)
+        if se <= 1e-12 * max(*abs(x), logs):  # equal repetitions
+            known = 0.0 if runs is None else rounding
+            single, se = (known * math.sqrt(1 / r + 1 / n) for n in (runs or 1, (runs or 1) * versions))
+        quantile = stats.t.isf(FALSE_ALARM / 2 / (1 if versions == 1 else versions + 1), r - 1)
+        tolerance, singly = quantile * se + rounding, quantile * single + rounding
     widest = math.log1p(LIMIT) if logs else LIMIT * (abs(theirs) if scale is None else scale)
     slack = 1e-9 * (1 if logs else abs(theirs))  # a tie at half a digit is not decided by rounding
-    agrees = abs(difference) <= tolerance + slack
+    agrees = abs(difference) <= tolerance + slack and max(abs(center(x) - p)) <= singly + slack
     verdict = "differs" if not agrees else "reproduced" if tolerance <= widest + slack else "not decidable"
     unit = theirs if logs else 1.0
     ends = [difference - tolerance, difference + tolerance]
     ends = np.exp(ends) if logs else 1 + np.array(ends) / theirs if theirs else [math.nan, math.nan]
-    return Comparison(ours, theirs, se * unit, tolerance * unit, (float(min(ends)), float(max(ends))), r, verdict)
+    se, tolerance, ends = float(se * unit), float(tolerance * unit), (float(min(ends)), float(max(ends)))
+    return Comparison(ours, theirs, se, tolerance, ends, r, verdict)
 
 
 def difference_error(values: np.ndarray, runs: int | None, statistic: str) -> float:
