@@ -203,9 +203,12 @@ _file("friedman", "harfe-code", _CODE, "friedman", """
     mean MSE, uniform noise, magnitudes | 0.601 | magnitude, uniform noise
     mean MSE, no noise | 0.447 | signed, no noise
     mean MSE, no noise, magnitudes | 0.327 | magnitude, no noise
-    mean MSE, normal noise | 2.16 | signed, normal noise
     mean MSE, normal noise, magnitudes | 1.03 | magnitude, normal noise
 """, runs=10)
+_file("friedman", "harfe-code", _CODE, "friedman", """
+    mean MSE, normal noise | 2.16 | signed, normal noise
+""", runs=10, remark="None of 30 draws here but one is above 2.2, so chance is no reason. With magnitudes the same ten draws "
+     "agree with ours; what else they had is not known.")
 _file("friedman", "harfe-code", _CODE, "friedman", """
     median MSE, uniform noise | 0.567 | signed, uniform noise
     median MSE, uniform noise, magnitudes | 0.544 | magnitude, uniform noise
