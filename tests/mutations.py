@@ -18,7 +18,7 @@ cell that is edited the process forks, and the copy goes on with the wrong form 
 The wrong form is caught where an assertion fails there, or in a cell between. A wrong form that stops with another
 error, such as a wrong shape, is no test of the check, and is reported.
 
-The outcome is kept in ``benchmarks/results/equations.json``, which the page "What was checked" shows. Pages whose source
+The outcome is kept in ``benchmarks/results/equations/report.json``, which the page "What was checked" shows. Pages whose source
 and table have not changed are not run again.
 """
 
@@ -34,7 +34,7 @@ from pathlib import Path
 from subprocess import run
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLES, REPORT = ROOT / "tests/equations", ROOT / "benchmarks/results/equations.json"
+TABLES, REPORT = ROOT / "tests/equations", ROOT / "benchmarks/results/equations/report.json"
 LIMIT = 120  # seconds for a wrong form
 
 

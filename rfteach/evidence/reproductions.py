@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from .published import Entry
-from .verdicts import Comparison, compare
+from .verdicts import compare
 
 # %% ../../nbs/12g_reproductions.ipynb #b2113744
 METHODS = tuple(f"another method, {side}" for side in ("better", "worse", "level"))
@@ -19,12 +19,14 @@ VERDICTS = ("reproduced", "differs", "not decidable", *METHODS, "not attempted")
 
 
 @dataclass(frozen=True)
-class Finding(Comparison):
+class Finding:
     """A published value, ours, and what the two say.
 
     Attributes
     ----------
-    ours, theirs, se, tolerance, interval, n_runs
+    ours, theirs, se, tolerance : float
+    interval : tuple of float
+    n_runs : int
         As in `Comparison`; NaN where it is not attempted.
     verdict : str
         One of `VERDICTS`.
@@ -33,6 +35,13 @@ class Finding(Comparison):
         Why it is not attempted or not decidable, what ours does instead, or why the two differ.
     """
 
+    ours: float
+    theirs: float
+    se: float
+    tolerance: float
+    interval: tuple[float, float]
+    n_runs: int
+    verdict: str
     entry: Entry
     reason: str
 
