@@ -509,7 +509,7 @@ def test_device_that_is_not_there(capsys, tmp_path):
 def test_list_names_all(capsys):
     assert main(["reproduce", "--list"]) == 0
     printed = capsys.readouterr().out
-    assert all(name in printed for name in [*topic_names(), *EXPERIMENTS])
+    assert all(name in printed for name in [*topic_names(), *plan(tier="full")])
     assert main(["reproduce", "--list", "rbf"]) == 0
     assert "fifty centres" in (printed := capsys.readouterr().out) and "friedman" not in printed
 

@@ -142,7 +142,7 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
     verdict = "differs" if not agrees else "reproduced" if tolerance <= widest + slack else "not decidable"
     unit = theirs if logs else 1.0
     ends = [difference - tolerance, difference + tolerance]
-    ends = np.exp(ends) if logs else 1 + np.array(ends) / theirs if theirs else [math.nan, math.nan]
+    ends = np.exp(np.clip(ends, -700, 700)) if logs else 1 + np.array(ends) / theirs if theirs else [math.nan, math.nan]
     se, tolerance, ends = float(se * unit), float(tolerance * unit), (float(min(ends)), float(max(ends)))
     return Comparison(ours, theirs, se, tolerance, ends, r, verdict)
 
