@@ -9,7 +9,6 @@ __all__ = ['EXPERIMENTS', 'topic_names', 'known_topics', 'plan', 'load_results',
 # %% ../../nbs/12i_run.ipynb #2f54d969
 import hashlib
 import json
-import math
 import os
 import platform
 import time
