@@ -240,7 +240,7 @@ looks for them. You may add cells of your own.
 
 README_FOR_INSTRUCTORS = """# For instructors
 
-[13a_plan.ipynb](13a_plan.ipynb) has the course plans, the folder `notes` the teaching notes on chapters with
+[16a_plan.ipynb](16a_plan.ipynb) has the course plans, the folder `notes` the teaching notes on chapters with
 exercises, such as [notes/01_kernels.ipynb](notes/01_kernels.ipynb). The chapters here have solutions
 and outputs. `student.zip` is what students get.
 
@@ -264,7 +264,7 @@ their titles, model answers of proofs are graded by hand. A chapter is an assign
 The first runs the checks, the second writes `grades.csv`; in between, the Formgrader of `jupyter lab`
 shows the proofs for reading. The exercises need nothing of the
 chapter above them, so students may delete that part and hand in the section alone; it runs faster.
-For 12g_reproductions copy the folder `benchmarks` beside the notebook too.
+For 15g_reproductions copy the folder `benchmarks` beside the notebook too.
 
 Checks are no examination: the package that students install has the answers as slow loops, in
 `rfteach/specifications`.

@@ -305,7 +305,7 @@ def test_mnist_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
 
 def test_every_record_is_shown():
     """The page on benchmarks has the title and every setting of each record of `run`, and names the other files."""
-    page = json.loads((run.HERE.parent / "nbs/12m_benchmarks.ipynb").read_text(encoding="utf-8"))
+    page = json.loads((run.HERE.parent / "nbs/15m_benchmarks.ipynb").read_text(encoding="utf-8"))
     shown = "".join("".join(output.get("data", {}).get("text/markdown", ""))
                     for cell in page["cells"] for output in cell.get("outputs", []))
     for file in sorted((run.HERE / "results").glob("*.json")):

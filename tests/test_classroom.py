@@ -98,7 +98,7 @@ def test_students_get_no_outputs(student, exercised):
     for name, nb in student.items():
         assert not [c for c in code(nb) if c.execution_count is not None], name
         kept |= {name for c in code(nb) if c.outputs}
-    assert not kept - {"12n_robustness.ipynb", "notation.ipynb"} and "notation.ipynb" not in exercised
+    assert not kept - {"15n_robustness.ipynb", "notation.ipynb"} and "notation.ipynb" not in exercised
     shown = json.dumps([cell.outputs for name in kept for cell in code(student[name])])
     assert not set(LINK.findall(shown)) - set(student), "links in outputs"
 
@@ -316,18 +316,18 @@ def test_what_breaks_the_form_is_an_error(cells, message):
 def small(tmp_path):
     """Return a function that makes a course of which `text` is a chapter, and its folder."""
     def build(text, name="01_kernels.ipynb"):
-        sidebar = ["index.ipynb", "01_kernels.ipynb", {"section": INSTRUCTORS, "contents": ["13a_plan.ipynb"]}]
+        sidebar = ["index.ipynb", "01_kernels.ipynb", {"section": INSTRUCTORS, "contents": ["16a_plan.ipynb"]}]
         (tmp_path / "_quarto.yml").write_text(json.dumps({"website": {"sidebar": {"contents": sidebar}}}))
         shutil.copy(ROOT / "settings.ini", tmp_path)
         (tmp_path / "nbs").mkdir()
-        for file in ("index.ipynb", "01_kernels.ipynb", "13a_plan.ipynb"):
+        for file in ("index.ipynb", "01_kernels.ipynb", "16a_plan.ipynb"):
             cell = nbformat.v4.new_markdown_cell(text if file == name else "# A page")
             nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "nbs" / file)
         return tmp_path
     return build
 
 
-@pytest.mark.parametrize("text, lost", [("[plan](13a_plan.ipynb)", "13a_plan.ipynb, which students do not get"),
+@pytest.mark.parametrize("text, lost", [("[plan](16a_plan.ipynb)", "16a_plan.ipynb, which students do not get"),
                                         ("[none](99_none.ipynb#why)", "99_none.ipynb, which instructors do not get"),
                                         ('<img src="../rings.png">', "../rings.png, which instructors do not get")])
 def test_links_must_lead_to_what_is_given(text, lost, small):
@@ -344,15 +344,15 @@ def test_other_links_stay(small):
 
 
 def test_the_index_of_students_names_what_is_for_instructors(small):
-    folder = small("[Chapter](01_kernels.ipynb), [plan](13a_plan.ipynb) [and](13a_plan.ipynb)", "index.ipynb")
+    folder = small("[Chapter](01_kernels.ipynb), [plan](16a_plan.ipynb) [and](16a_plan.ipynb)", "index.ipynb")
     make(folder, folder)
     cells = [read(folder / name / "index.ipynb").cells[0].source for name in ("student", "instructor")]
     assert cells == ["[Chapter](01_kernels.ipynb), plan and",
-                     "[Chapter](01_kernels.ipynb), [plan](13a_plan.ipynb) [and](13a_plan.ipynb)"]
+                     "[Chapter](01_kernels.ipynb), [plan](16a_plan.ipynb) [and](16a_plan.ipynb)"]
 
 
 def test_a_notebook_that_is_missing_is_named(small):
     folder = small("")
-    (folder / "nbs/13a_plan.ipynb").unlink()
-    with pytest.raises(ClassroomError, match="13a_plan.ipynb: in _quarto.yml, but not in nbs/"):
+    (folder / "nbs/16a_plan.ipynb").unlink()
+    with pytest.raises(ClassroomError, match="16a_plan.ipynb: in _quarto.yml, but not in nbs/"):
         make(folder, folder)

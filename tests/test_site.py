@@ -391,7 +391,7 @@ def test_search_finds_bochner(site, tab):
     assert "01_kernels.html" in names(found, site)
 
 
-@pytest.mark.parametrize("chapter", ["index.ipynb", "01_kernels.ipynb", "13b_exercises.ipynb"])  # one script for all
+@pytest.mark.parametrize("chapter", ["index.ipynb", "01_kernels.ipynb", "16b_exercises.ipynb"])  # one script for all
 def test_code_of_a_chapter_can_be_copied(chapter, site, tab):
     nb = translate(nbformat.read(ROOT / "nbs" / chapter, as_version=4), chapter)
     code = [cell.source.strip() for cell in nb.cells if cell.cell_type == "code"]
