@@ -38,6 +38,7 @@ _PUBLIC = {
     "waves": [],
     "attention": ["random_feature_attention"],
     "attention_layer": ["RandomFeatureAttention"],
+    "columns": ["TableEncoder"],
     "averaging": [],
     "evidence.published": [],
     "evidence.protocols": [],

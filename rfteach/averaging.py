@@ -19,7 +19,7 @@ from .checks import integer
 def honest_losses(
     P: np.ndarray, Y: np.ndarray, w: np.ndarray, rules: list[Callable], *, n_draws: int = 100, random_state: Seed = 0
 ) -> np.ndarray:
-    """The losses (13.2) of each row under rules that weight candidates; NaN for a row that no draw left out.
+    """The losses (13.6) of each row under rules that weight candidates; NaN for a row that no draw left out.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def honest_losses(
 
 # %% ../nbs/13b_averaging.ipynb #13ba4e18
 def pick_one(P: np.ndarray, Y: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Weight one for the candidate of least error, or for an earlier one that draws with it: the rule (13.3).
+    """Weight one for the candidate of least error, or for an earlier one that draws with it: the rule (13.7).
 
     ``P`` (m, n, k) left-out predictions, the simplest candidate first; ``Y`` (n, k); ``w`` (n,).
     """
@@ -71,7 +71,7 @@ def better(gain: np.ndarray, w: np.ndarray) -> bool:
 
 # %% ../nbs/13b_averaging.ipynb #13b59547
 def average(P: np.ndarray, Y: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Weights (m,) ≥ 0 of least leave-one-out error, (13.5) with targets and predictions centred by the caller.
+    """Weights (m,) ≥ 0 of least leave-one-out error, (13.9) with targets and predictions centred by the caller.
 
     ``P`` (m, n, k) left-out predictions, ``Y`` (n, k), ``w`` (n,). O(n k m²) for a triangular factor, then m³.
     """
@@ -93,11 +93,11 @@ class Combination:
     weights : numpy.ndarray of shape (m,)
         Weights of the candidates, ≥ 0; a single one where one was picked.
     centre : numpy.ndarray of shape (k,)
-        The μ of (13.5): the prediction is μ plus Σ weights (candidate - μ).
+        The μ of (13.9): the prediction is μ plus Σ weights (candidate - μ).
     picked : int
         The candidate that would be, or was, picked.
     error, standard_error : float
-        Mean square of what was chosen on rows that took no part in the choice, (13.2), summed over outputs.
+        Mean square of what was chosen on rows that took no part in the choice, (13.6), summed over outputs.
     errors, standard_errors : numpy.ndarray of shape (m,)
         Leave-one-out errors of the candidates.
     """
@@ -125,7 +125,7 @@ def combine(
     w : array of shape (n,)
         Weights of the rows, positive.
     n_draws : int, default 100
-        Draws for the honest error (13.2).
+        Draws for the honest error (13.6).
     random_state : see `rfteach.arrays.random_generator`, default 0
 
     Notes
