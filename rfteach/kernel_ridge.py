@@ -347,8 +347,7 @@ def gram_solve(
     """
     lam = number("[0, inf)", lam=lam)
     flag(fit_intercept=fit_intercept, overwrite=overwrite)
-    if isinstance(K, np.ndarray):
-        overwrite = overwrite and K.flags.writeable
+    overwrite = overwrite and (isinstance(K, torch.Tensor) or isinstance(K, np.ndarray) and K.flags.writeable)
     K, Y, w, (K_rest, Y_rest), home = _opened(K, Y, w, overwrite)
     overwrite, lam = overwrite and K.is_contiguous(), home.penalty(lam, K.dtype)
     found = _one_penalty(K, Y, w, lam, fit_intercept, overwrite)
