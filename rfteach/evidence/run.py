@@ -182,8 +182,7 @@ def findings(records: list[dict], topics: Collection[str] | None = None, *, tier
         reason = (entry.remark if not entry.experiment or not comparable else
                   missing[entry.experiment] if entry.experiment in (missing or {}) else
                   "not measured" if entry.experiment in planned else
-                  "in the full tier only" if EXPERIMENTS[entry.experiment].full else
-                  "the protocol is written, a run of it is not among the kept ones")
+                  "in the full tier only")
         found.append(not_attempted(entry, reason))
     return found
 
