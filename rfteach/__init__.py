@@ -38,6 +38,7 @@ _PUBLIC = {
     "waves": [],
     "attention": ["random_feature_attention"],
     "attention_layer": ["RandomFeatureAttention"],
+    "agop": ["RFMClassifier", "RFMRegressor", "kernel_gradients"],
     "evidence.published": [],
     "evidence.protocols": [],
     "evidence.sparse": [],

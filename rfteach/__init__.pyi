@@ -7,8 +7,8 @@ from . import (
     anova, bpdn as bpdn, expansion as expansion, srfe as srfe, pursuit as pursuit, harfe_regressor as
     harfe_regressor, preconditioning as preconditioning, eigenpro as eigenpro, pca as pca, chaos as chaos, kpca as
     kpca, swarm as swarm, projected as projected, sobol as sobol, adaptive as adaptive, waves as waves, attention
-    as attention, attention_layer as attention_layer, evidence as evidence, cli as cli, exercises as exercises,
-    grading as grading, answers as answers
+    as attention, attention_layer as attention_layer, agop as agop, evidence as evidence, cli as cli, exercises as
+    exercises, grading as grading, answers as answers
 )
 from .arrays import (
     Like as Like, as_tensor as as_tensor, memory_budget as memory_budget, random_generator as random_generator,
@@ -99,6 +99,9 @@ from .attention import (
 )
 from .attention_layer import (
     RandomFeatureAttention as RandomFeatureAttention
+)
+from .agop import (
+    RFMClassifier as RFMClassifier, RFMRegressor as RFMRegressor, kernel_gradients as kernel_gradients
 )
 from .evidence.run import (
     reproduce as reproduce
