@@ -16,6 +16,7 @@ _PUBLIC = {
     "streaming": ["StreamingRidge"],
     "feature_ridge": ["RandomFeatureRidge", "RandomFeatureRidgeClassifier"],
     "selection": ["choose"],
+    "kernel_ridge": ["gram_path", "gram_solve", "gram_times"],
     "distances": [],
     "bandwidth": ["learn_bandwidth", "median_bandwidth"],
     "rbf": ["NystroemFeatures", "RBFRegressor"],

@@ -171,11 +171,7 @@ def _direct(K, Y, w, alpha, fit_intercept, left_out):
     if isinstance(alpha, str):
         path = gram_path(K, Y, w, fit_intercept=fit_intercept)
         lam = float(path.lams[path.best])
-        a, b = path.dual(lam)
-        if fit_intercept:  # the coefficients add up to zero; rounding adds a constant
-            a = a - a.mean(0)
-            b = w @ (Y - K @ a) / w.sum()
-        return lam, a, b, path.loo[:, path.best].square()
+        return lam, *path.dual(lam), path.loo[:, path.best].square()
     factor, failed = (None, True) if left_out else torch.linalg.cholesky_ex(K + (alpha / w).diag())
     if failed:
         found = gram_solve(K, Y, alpha, w, fit_intercept=fit_intercept)

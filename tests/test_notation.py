@@ -40,7 +40,7 @@ SETTINGS = [
     "max_candidates", "max_iter", "memory", "method", "missing", "module", "n_bytes", "n_folds",
     "n_iter_no_change", "n_levels", "n_points", "n_sweeps", "name", "names", "ndim", "need_weights",
     "normalize", "num_heads", "offset", "once", "one_column", "optimizer", "orthogonal", "other",
-    "out", "outside", "panel", "path", "per_input", "phases", "plan", "planes", "planned",
+    "out", "outside", "overwrite", "panel", "path", "per_input", "phases", "plan", "planes", "planned",
     "predicted", "predictions.model", "progress", "pursuit", "raised", "random_state",
     "random_waves.n", "ranks", "rcond", "reason", "record", "records", "redraw", "refits.model",
     "reset", "return_X_y", "return_interval", "returns", "right", "right_name", "rng", "row_bytes",

@@ -19,8 +19,8 @@ import torch
 import notebooks
 import rfteach
 from rfteach import (
-    arrays, attention, bandwidth, bpdn, chaos, datasets, features, kernels, orderq, pca, plots, preconditioning, pursuit,
-    rbf, ridge, sobol, swarm,
+    arrays, attention, bandwidth, bpdn, chaos, datasets, features, kernel_ridge, kernels, orderq, pca, plots,
+    preconditioning, pursuit, rbf, ridge, sobol, swarm,
 )
 from rfteach.evidence import components, run, verdicts
 
@@ -116,6 +116,10 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (ridge.ridge_path, lambda X, y: [X, y, [0.1, 1.0]]),
     (ridge.loo_error, lambda X, y: [X, y, 0.1]),
     (ridge.loo_error, lambda X, y: [X, y, [0.1, 1.0]]),
+    (kernel_ridge.gram_path, lambda X, y: [X @ X.T, y]),
+    (kernel_ridge.gram_path(K, K[0]).dual, lambda X, y: [0.1]),
+    (kernel_ridge.gram_solve, lambda X, y: [X @ X.T, y, 0.1]),
+    (kernel_ridge.gram_times, lambda X, y: ["laplacian", X, X, y]),
     (rfteach.StreamingRidge().fit(W, W[:, 0]).predict, lambda X, y: [np.asarray(X)]),
     (rfteach.RandomFeatureRidgeClassifier().fit(W, list("aabba")).predict, lambda X, y: [np.asarray(X)]),
     (bandwidth.median_bandwidth, lambda X, y: [X]),

@@ -163,11 +163,6 @@ def _(rng, n):
     return {"A": rng.normal(size=(r, n + 1)), "B": rng.normal(size=(r, n + 1))}
 
 
-@largest_angle.case("the same line")
-def _():
-    return {"A": np.array([[1.0, 2.0]]), "B": np.array([[-3.0, -6.0]])}
-
-
 @largest_angle.case("at right angles")
 def _():
     return {"A": np.array([[1.0, 1.0, 0.0]]), "B": np.array([[0.0, 0.0, 2.0]])}
@@ -189,6 +184,13 @@ def _(angle, given, answer):
     r = len(given.A)
     mixed = (np.eye(r) + np.triu(np.ones((r, r)))) @ given.A
     return differ(90 + answer(mixed, given.B), 90 + angle, "90 + the angle with another basis of A", "90 + the angle", 1e-7)
+
+
+@largest_angle.property("zero for the same span")
+def _(angle, given, answer):
+    found = answer(given.A, -2 * given.A)
+    if not abs(found) < 1e-5:
+        return f"of A and -2 A the angle is {found:.6g}"
 
 
 @largest_angle.property("A and B may change places")
