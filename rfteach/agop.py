@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from .arrays import Array, ArrayLike, as_tensor, random_generator, tiles
+from .arrays import Array, ArrayLike, as_tensor, empty, random_generator, tiles
 from .bandwidth import median_bandwidth
 from .checks import choice, flag, integer, number, same_columns, same_rows
 from .eigenpro import EigenProRegressor
@@ -25,31 +25,39 @@ from .kernels import Kernel, Laplacian1, as_kernel
 from .rbf import NystroemFeatures
 from .selection import left_out_parts, standard_deviations
 
-# %% ../nbs/12_agop.ipynb #18239522
-def _slopes(kernel, distances, rows, cols, like):
-    """H of (12.5) over σ⁻², a tile: twice the derivative of k by the squared distance in bandwidths."""
-    D = like.new_empty(rows.stop - rows.start, cols.stop - cols.start)
-    distances(rows, cols, D)
-    with torch.enable_grad():
-        D.requires_grad_()
-        K = kernel._profile(kernel._factor * D)
-    return 2 * torch.autograd.grad(K, D, torch.ones_like(D))[0]
+# %% ../nbs/12_agop.ipynb #ac680800
+def _slope_tiles(kernel, Z, U):
+    """Tiles of the Gram matrix and of σ² H, (12.5), for slices of rows and columns; for Z = U the upper ones alone."""
+    distances = kernel._distances(Z, U, kernel.widths(U), 1.0)
+    for rows, cols in tiles(len(Z), len(U), 4 * U.element_size(), U.device, height=128, upper=Z is U):
+        D = U.new_empty(rows.stop - rows.start, cols.stop - cols.start)
+        distances(rows, cols, D)
+        with torch.enable_grad():
+            D.requires_grad_()
+            K = kernel._profile(kernel._factor * D)
+        yield rows, cols, K.detach(), 2 * torch.autograd.grad(K, D, torch.ones_like(D))[0]
 
 
 def _by_products(kernel, Z, U, A):
     """(12.5) for A (m, k): two products with H, tile by tile; for Z = U by the tiles above the diagonal."""
-    (m, d), k, same = U.shape, A.shape[1], Z is U
-    width, centre = kernel.widths(U), U.mean(0)
-    Z, U = Z - centre, U - centre
-    B = torch.cat([A, (A[:, :, None] * U[:, None]).reshape(m, k * d)], 1)
-    P, distances = B.new_zeros(len(Z), k + k * d), kernel._distances(Z, Z if same else U, width, 1.0)
-    for rows, cols in tiles(len(Z), m, 4 * B.element_size(), B.device, height=128, upper=same):
-        H = _slopes(kernel, distances, rows, cols, B)
+    P, B, same = A.new_zeros(len(Z), A.shape[1] * (1 + U.shape[1])), _right_sides(U, A), Z is U
+    for rows, cols, _, H in _slope_tiles(kernel, Z, U):
         P[rows] += H @ B[cols]
         if same:  # what lies below the diagonal
             start = max(cols.start, rows.stop)
             P[start : cols.stop] += H[:, start - cols.start :].T @ B[rows]
-    return (P[:, :k, None] * Z[:, None] - P[:, k:].view(-1, k, d)) / width**2
+    return _differences(kernel, P, Z, U)
+
+
+def _right_sides(U, A):
+    """A (m, k) and the rows of U, less their mean, times each of its columns: (m, k + kd)."""
+    return torch.cat([A, (A[:, :, None] * (U - U.mean(0))[:, None]).reshape(len(U), -1)], 1)
+
+
+def _differences(kernel, P, Z, U):
+    """(12.5) in the coordinates of U, from the products P (n, k + kd)."""
+    k = P.shape[1] // (1 + U.shape[1])
+    return (P[:, :k, None] * (Z - U.mean(0))[:, None] - P[:, k:].view(len(Z), k, -1)) / kernel.widths(U) ** 2
 
 
 def _by_signs(kernel, Z, U, A):
@@ -142,7 +150,10 @@ def metric_root(M: torch.Tensor, metric: str = "full", shrinkage: float = 0.0) -
     values, V = torch.linalg.eigh(M)
     return (values.clamp(min=0) + shrinkage).sqrt()[:, None] * V.T
 
-# %% ../nbs/12_agop.ipynb #2062c01e
+# %% ../nbs/12_agop.ipynb #54679a43
+_MEDIAN_ROWS = 1000  # that the median distance is taken of, in each round
+
+
 @dataclass(frozen=True)
 class Round:
     """A fit with one metric, see `rfm_rounds`.
@@ -166,13 +177,28 @@ class Round:
     squares: torch.Tensor | None
 
 
+def _gram_and_slopes(kernel, U):
+    """The Gram matrix and σ² H at once; None for H where there are no products."""
+    if isinstance(kernel, Laplacian1):
+        return kernel.gram(U, U), None
+    K, H = (empty((len(U), len(U)), U.dtype, U.device) for _ in range(2))
+    for rows, cols, k, h in _slope_tiles(kernel, U, U):
+        K[rows, cols], H[rows, cols] = k, h
+        K[cols, rows], H[cols, rows] = k.T, h.T
+    return K, H
+
+
 def _direct(K, Y, w, alpha, fit_intercept, left_out):
     """Penalty, coefficients, intercept and squares of a direct solve."""
     if isinstance(alpha, str):
         path = gram_path(K, Y, w, fit_intercept=fit_intercept)
         lam = float(path.lams[path.best])
         return lam, *path.dual(lam), path.loo[:, path.best].square()
-    factor, failed = (None, True) if left_out else torch.linalg.cholesky_ex(K + (alpha / w).diag())
+    factor, failed = K, True
+    if not left_out:
+        K.diagonal().add_(alpha / w)
+        factor, failed = torch.linalg.cholesky_ex(K)
+        K.diagonal().sub_(alpha / w)
     if failed:
         found = gram_solve(K, Y, alpha, w, fit_intercept=fit_intercept)
         return alpha, found.coef, found.intercept, found.residuals.square()
@@ -218,13 +244,15 @@ def rfm_rounds(
     """
     L = torch.eye(X.shape[1]).to(X)
     for t in range(n_rounds + 1):
-        L = L / median_bandwidth(X @ L.T)
+        L = L / median_bandwidth(X[:_MEDIAN_ROWS] @ L.T)
         U = X @ L.T
-        lam, a, b, squares = _direct(kernel.gram(U, U), Y, w, alpha, fit_intercept, left_out)
+        K, H = _gram_and_slopes(kernel, U) if t < n_rounds else (kernel.gram(U, U), None)
+        lam, a, b, squares = _direct(K, Y, w, alpha, fit_intercept, left_out)
         yield Round(L, lam, a, b, squares)
         if t < n_rounds:
-            G = kernel_gradients(kernel, U, U, a) @ L
-            L = metric_root(outer_product(G, w), metric, shrinkage)
+            known = H is not None
+            G = _differences(kernel, H @ _right_sides(U, a), U, U) if known else kernel_gradients(kernel, U, U, a)
+            L = metric_root(outer_product(G @ L, w), metric, shrinkage)
 
 # %% ../nbs/12_agop.ipynb #aa096c62
 _ROUNDS, _FEWEST = 5, 10  # rounds that are tried; rows below which nothing is learned
