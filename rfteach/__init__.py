@@ -9,6 +9,7 @@ _PUBLIC = {
     "datasets": ["fetch", "gaussian_bump", "ishigami", "load_mnist", "load_propulsion", "load_regression", "sobol_g"],
     "plots": ["fit_rate", "plot_rate", "set_style", "show_gram"],
     "kernels": ["Cauchy", "Gaussian", "Laplacian", "Laplacian1", "Matern", "gram_blocks"],
+    "stable": ["PowerExponential", "PowerExponential1"],
     "features": ["RandomFourierFeatures", "fourier_features", "sample_frequencies"],
     "processes": ["process_group"],
     "ridge": ["loo_error", "pinv_solve", "ridge_path"],

@@ -1,14 +1,14 @@
 """What `import rfteach` gives, for type checkers and editors, which do not follow its `__getattr__`."""
 
 from . import (
-    arrays as arrays, datasets as datasets, plots as plots, kernels as kernels, features as features, processes as
-    processes, ridge as ridge, moments as moments, streaming as streaming, feature_ridge as feature_ridge,
-    selection as selection, kernel_ridge as kernel_ridge, distances as distances, bandwidth as bandwidth, rbf as
-    rbf, orderq as orderq, anova as anova, bpdn as bpdn, expansion as expansion, srfe as srfe, pursuit as pursuit,
-    harfe_regressor as harfe_regressor, preconditioning as preconditioning, eigenpro as eigenpro, pca as pca,
-    chaos as chaos, kpca as kpca, swarm as swarm, projected as projected, sobol as sobol, adaptive as adaptive,
-    waves as waves, attention as attention, attention_layer as attention_layer, agop as agop, evidence as
-    evidence, cli as cli, exercises as exercises, grading as grading, answers as answers
+    arrays as arrays, datasets as datasets, plots as plots, kernels as kernels, stable as stable, features as
+    features, processes as processes, ridge as ridge, moments as moments, streaming as streaming, feature_ridge as
+    feature_ridge, selection as selection, kernel_ridge as kernel_ridge, distances as distances, bandwidth as
+    bandwidth, rbf as rbf, orderq as orderq, anova as anova, bpdn as bpdn, expansion as expansion, srfe as srfe,
+    pursuit as pursuit, harfe_regressor as harfe_regressor, preconditioning as preconditioning, eigenpro as
+    eigenpro, pca as pca, chaos as chaos, kpca as kpca, swarm as swarm, projected as projected, sobol as sobol,
+    adaptive as adaptive, waves as waves, attention as attention, attention_layer as attention_layer, agop as
+    agop, evidence as evidence, cli as cli, exercises as exercises, grading as grading, answers as answers
 )
 from .arrays import (
     Like as Like, as_tensor as as_tensor, memory_budget as memory_budget, random_generator as random_generator,
@@ -24,6 +24,9 @@ from .plots import (
 from .kernels import (
     Cauchy as Cauchy, Gaussian as Gaussian, Laplacian as Laplacian, Laplacian1 as Laplacian1, Matern as Matern,
     gram_blocks as gram_blocks
+)
+from .stable import (
+    PowerExponential as PowerExponential, PowerExponential1 as PowerExponential1
 )
 from .features import (
     RandomFourierFeatures as RandomFourierFeatures, fourier_features as fourier_features, sample_frequencies as

@@ -49,6 +49,8 @@ def _spectrum(K, Y, w, fit_intercept):
 def _dual(spectrum, lam):
     """Coefficients (n, k) and intercept (k,) by (3.38)."""
     coef, n = spectrum.coef(lam), len(spectrum.V)
+    if spectrum.fit_intercept:  # they add up to zero; eigenvectors of tiny eigenvalues hold a little of the constant
+        coef = coef - coef.mean(0)
     return coef, spectrum.means[n:] - spectrum.means[:n] @ coef
 
 
@@ -347,8 +349,7 @@ def gram_solve(
     """
     lam = number("[0, inf)", lam=lam)
     flag(fit_intercept=fit_intercept, overwrite=overwrite)
-    if isinstance(K, np.ndarray):
-        overwrite = overwrite and K.flags.writeable
+    overwrite = overwrite and (isinstance(K, torch.Tensor) or isinstance(K, np.ndarray) and K.flags.writeable)
     K, Y, w, (K_rest, Y_rest), home = _opened(K, Y, w, overwrite)
     overwrite, lam = overwrite and K.is_contiguous(), home.penalty(lam, K.dtype)
     found = _one_penalty(K, Y, w, lam, fit_intercept, overwrite)

@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.kernel_ridge import KernelRidge
@@ -198,6 +199,9 @@ def test_overwrite_takes_the_memory_of_the_matrix_and_no_other_call_does():
     K.flags.writeable = False
     np.testing.assert_array_equal(gram_solve(K, Y, 0.1, w, overwrite=True).residuals, right.residuals)
     np.testing.assert_array_equal(K, before)
+    frame = pd.DataFrame(before.copy())
+    np.testing.assert_array_equal(gram_solve(frame, Y, 0.1, w, overwrite=True).residuals, right.residuals)
+    np.testing.assert_array_equal(frame, before)
     for own in (before.copy(), torch.from_numpy(before.copy()), np.asfortranarray(before)):
         np.testing.assert_allclose(gram_solve(own, Y, 0.1, w, overwrite=True).residuals, right.residuals, atol=1e-12)
     assert not np.array_equal(gram_solve(own := before.copy(), Y, 0.1, w, overwrite=True), own)

@@ -20,7 +20,8 @@ SYNC = "To mend: make sync"
 SETTINGS = [
     "AT", "Cauchy.T", "Exercise.seconds", "Gaussian.T", "GridAnova.C", "GridAnova.u",
     "HARFERegressor.w", "Kernel.T", "Laplacian.T", "Laplacian1.T", "Matern.T", "Moments.D",
-    "Moments.N", "Moments.w", "ProjectedSurrogate.n_reduced", "Q", "Quantiles.T", "Quantiles.w",
+    "Moments.N", "Moments.w", "PowerExponential.T", "PowerExponential1.T",
+    "ProjectedSurrogate.n_reduced", "Q", "Quantiles.T", "Quantiles.w",
     "SRFERegressor.w", "SparseExpansion.w", "Spectrum.B", "Spectrum.floor", "Spectrum.parts",
     "Spectrum.w", "Stream.N", "Talk.T", "Triangle.D", "Triangle.N", "Triangle.w", "Uniform.T",
     "Uniform.bounds", "Uniform.w", "WaveAnova.u", "WaveFeatures.weights", "X_test", "add_gram.B",

@@ -20,7 +20,7 @@ import notebooks
 import rfteach
 from rfteach import (
     arrays, attention, bandwidth, bpdn, chaos, datasets, features, kernel_ridge, kernels, orderq, pca, plots,
-    preconditioning, pursuit, rbf, ridge, sobol, swarm,
+    preconditioning, pursuit, rbf, ridge, sobol, stable, swarm,
 )
 from rfteach.evidence import components, run, verdicts
 
@@ -105,6 +105,9 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (kernels.Laplacian1().n_uniforms, lambda X, y: [3]),
     (kernels.as_kernel, lambda X, y: ["laplacian", 2.0]),
     (kernels.gram_blocks, lambda X, y: ["gaussian", X]),
+    (stable.PowerExponential(1.5).__call__, lambda X, y: [X]),
+    (stable.PowerExponential1().frequencies, lambda X, y: [4, 3, 0]),
+    (stable.positive_stable, lambda X, y: [0.5, np.full((3, 2), 0.5)]),
     (features.feature_variance, lambda X, y: ["gaussian", X, X, 8]),
     (features.n_components_bound, lambda X, y: [0.1]),
     (features.fourier_features, lambda X, y: [X, W]),
@@ -116,9 +119,9 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (ridge.ridge_path, lambda X, y: [X, y, [0.1, 1.0]]),
     (ridge.loo_error, lambda X, y: [X, y, 0.1]),
     (ridge.loo_error, lambda X, y: [X, y, [0.1, 1.0]]),
-    (kernel_ridge.gram_path, lambda X, y: [X @ X.T, y]),
+    (kernel_ridge.gram_path, lambda X, y: [kernels.Laplacian()(X), y]),
     (kernel_ridge.gram_path(K, K[0]).dual, lambda X, y: [0.1]),
-    (kernel_ridge.gram_solve, lambda X, y: [X @ X.T, y, 0.1]),
+    (kernel_ridge.gram_solve, lambda X, y: [kernels.Laplacian()(X), y, 0.1]),
     (kernel_ridge.gram_times, lambda X, y: ["laplacian", X, X, y]),
     (rfteach.StreamingRidge().fit(W, W[:, 0]).predict, lambda X, y: [np.asarray(X)]),
     (rfteach.RandomFeatureRidgeClassifier().fit(W, list("aabba")).predict, lambda X, y: [np.asarray(X)]),
