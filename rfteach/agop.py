@@ -38,12 +38,14 @@ def _slope_tiles(kernel, Z, U):
     """Tiles of the Gram matrix and of σ² H, (12.5), for slices of rows and columns; for Z = U the upper ones alone."""
     distances = kernel._distances(Z, U, kernel.widths(U), 1.0)
     for rows, cols in tiles(len(Z), len(U), 4 * U.element_size(), U.device, height=128, upper=Z is U):
-        D = U.new_empty(rows.stop - rows.start, cols.stop - cols.start)
-        distances(rows, cols, D)
-        with torch.enable_grad():
-            D.requires_grad_()
-            K = kernel._profile(kernel._factor * D)
-        yield rows, cols, K.detach(), 2 * torch.autograd.grad(K, D, torch.ones_like(D))[0]
+        with torch.inference_mode(False):
+            D = torch.empty(rows.stop - rows.start, cols.stop - cols.start, dtype=U.dtype, device=U.device)
+            with torch.no_grad():
+                distances(rows, cols, D)
+            with torch.enable_grad():
+                K = kernel._profile(kernel._factor * D.requires_grad_())
+            H = 2 * torch.autograd.grad(K, D, torch.ones_like(D))[0]
+        yield rows, cols, K.detach(), H
 
 
 def _by_products(kernel, Z, U, A):
@@ -76,7 +78,7 @@ def _by_signs(kernel, Z, U, A):
             G[rows] = 0
         with torch.enable_grad():
             z = Z[rows].clone().requires_grad_()
-            K = kernel.gram(z, U[cols])
+            K = kernel.gram(z, U[cols].clone())
         for j in range(A.shape[1]):
             G[rows, j] += torch.autograd.grad(K, z, A[cols, j].expand(K.shape), retain_graph=True)[0]
     return G
