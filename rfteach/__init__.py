@@ -41,6 +41,8 @@ _PUBLIC = {
     "attention": ["random_feature_attention"],
     "attention_layer": ["RandomFeatureAttention"],
     "agop": ["RFMClassifier", "RFMRegressor", "kernel_gradients"],
+    "columns": ["TableEncoder"],
+    "averaging": [],
     "evidence.published": [],
     "evidence.protocols": [],
     "evidence.sparse": [],

@@ -1,6 +1,6 @@
 """Break each numbered equation, and see that the page's own check refuses it: ``python tests/mutations.py [page ...]``.
 
-``tests/equations/<page>.toml`` has a table for each equation of a page of chapters 1 to 14, one of::
+``tests/equations/<page>.toml`` has a table for each equation of a chapter's page, one of::
 
     ["1.1"]
     definition = "why nothing in it could be wrong"
@@ -51,7 +51,7 @@ def tags(page):
 
 
 def pages():
-    """The pages of chapters 1 to 14 that have numbered equations."""
+    """The pages of chapters 1 to 14, those before the evidence, that have numbered equations."""
     names = sorted(path.stem for path in (ROOT / "nbs").glob("*.ipynb"))
     return [name for name in names if re.match(r"(0[1-9]|1[0-4])", name) and tags(name)]
 

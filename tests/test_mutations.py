@@ -1,4 +1,4 @@
-"""Each numbered equation of chapters 1 to 11 has a check that refuses its wrong forms, and the report is of today."""
+"""Each numbered equation of the chapters has a check that refuses its wrong forms, and the report is of today."""
 
 import json
 import subprocess

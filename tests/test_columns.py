@@ -1,0 +1,129 @@
+"""Tables as people have them: what becomes of each kind of column, and what is refused by name."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+from rfteach.columns import TableEncoder
+from rfteach.feature_ridge import RandomFeatureRidge
+from rfteach.rbf import NystroemFeatures
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({
+        "age": rng.normal(40, 10, 60), "colour": rng.choice(["red", "green", "blue"], 60), "member": rng.random(60) < 0.3,
+        "code": pd.Categorical(rng.integers(0, 4, 60)), "count": pd.array(rng.integers(0, 9, 60), dtype="Int64")})
+    frame.loc[::7, "age"] = np.nan
+    frame.loc[3, "colour"] = None
+    frame.loc[5, "count"] = pd.NA
+    return frame
+
+
+def test_each_column_counts_the_same(table):
+    encoder = TableEncoder().fit(table)
+    Z = encoder.transform(table)
+    squares = ((Z[:, None] - Z) ** 2).mean((0, 1))
+    for j, name in enumerate(table):
+        mine = encoder.inputs_ == j
+        gap = table[name].isna().mean() if name in ("age", "count") else 0
+        expected = 2 + (2 * (1 - gap) if gap else 0)  # of a number with gaps: the category, and what is there
+        assert np.isclose(squares[mine].sum(), expected), name
+    assert len(encoder.get_feature_names_out()) == Z.shape[1] == len(encoder.inputs_)
+
+
+def test_rows_at_equal_levels_agree_and_others_do_not(table):
+    encoder = TableEncoder().fit(table)
+    Z = encoder.transform(table)[:, encoder.inputs_ == 1]
+    levels = table["colour"].fillna("gap").to_numpy()
+    distance = ((Z[:, None] - Z) ** 2).sum(2)
+    same = levels[:, None] == levels
+    assert (distance[same] == 0).all() and np.ptp(distance[~same]) < 1e-12 and distance[~same].min() > 1
+
+
+def test_a_row_alone_is_written_as_among_others(table):
+    encoder = TableEncoder().fit(table)
+    Z = encoder.transform(table)
+    for i in (0, 1, 3, 5):
+        assert np.array_equal(encoder.transform(table.iloc[i : i + 1])[0], Z[i])
+
+
+def test_weights_are_copies(table):
+    w = np.random.default_rng(1).integers(0, 4, len(table))
+    weighted = TableEncoder().fit(table, sample_weight=w)
+    copied = TableEncoder().fit(table.loc[table.index.repeat(w)])
+    assert np.allclose(weighted.transform(table), copied.transform(table), atol=1e-12)
+
+
+def test_units_and_order_do_not_matter(table):
+    Z = TableEncoder().fit(table).transform(table)
+    other = table.assign(age=1e6 * table["age"] - 3e4)
+    assert np.allclose(TableEncoder().fit(other).transform(other), Z, atol=1e-8)
+    mixed = table.sample(frac=1, random_state=0)
+    assert np.allclose(TableEncoder().fit(mixed).transform(table), Z, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+def test_numbers_of_any_size(scale):
+    x = np.random.default_rng(0).normal(size=(30, 1))
+    Z = TableEncoder().fit(scale * x).transform(scale * x)
+    assert np.allclose(Z[:, 0], (x[:, 0] - x.mean()) / x.std(), atol=1e-9)
+
+
+def test_what_tells_nothing_is_left_out():
+    frame = pd.DataFrame({"one": [2.0, 2.0, 2.0], "word": ["a"] * 3, "gap": [None] * 3, "nan": [np.nan] * 3, "x": [1.0, 2, 4]})
+    encoder = TableEncoder().fit(frame)
+    assert encoder.get_feature_names_out().tolist() == ["x"] and encoder.inputs_.tolist() == [4]
+    assert TableEncoder().fit(frame[["one"]]).transform(frame[["one"]]).shape == (3, 0)
+
+
+def test_a_number_that_is_constant_but_for_gaps_tells_by_its_gaps():
+    frame = pd.DataFrame({"x": [1.0, None, 1.0, None]})
+    Z = TableEncoder().fit(frame).transform(frame)
+    assert Z.shape == (4, 2) and np.isclose(((Z[0] - Z[1]) ** 2).sum(), 4)
+
+
+def test_rare_levels_are_joined():
+    frame = pd.DataFrame({"c": list("aaabbbccde")})
+    encoder = TableEncoder(max_levels=2).fit(frame)
+    assert encoder.get_feature_names_out().tolist() == ["c=a", "c=b", "c=other"]
+    Z = encoder.transform(frame)
+    assert np.array_equal(Z[6], Z[9]) and np.isclose(((Z[:, None] - Z) ** 2).sum(2).mean(), 2)
+
+
+def test_a_gap_or_a_level_that_was_not_there_before(table):
+    encoder = TableEncoder().fit(table[["member", "code"]])
+    new = encoder.transform(pd.DataFrame({"member": [None, True], "code": [7, 1.0]}))
+    assert np.array_equal(new[1], encoder.transform(pd.DataFrame({"member": [True], "code": pd.Categorical([1])}))[0])
+    assert (new[0] != 0).sum() == 2
+    full = TableEncoder().fit(np.arange(6.0)[:, None])
+    assert full.transform(np.array([[np.nan]])).tolist() == [[0.0]]  # no row had a gap: the mean
+
+
+@pytest.mark.parametrize("column, error, word", [
+    ([1.0, np.inf, 2.0], ValueError, "infinity in row 1"), ([1.0, "many", 2.0], ValueError, "'many'"),
+    (pd.to_datetime(["2020-01-01"] * 3), TypeError, "datetime64"), ([[1], [2], [3]], TypeError, "list"),
+    ([1j, 2j, 3j], TypeError, "complex"), ([{}, {}, {}], TypeError, "dict")])
+def test_what_cannot_be_taken_is_said_by_name(column, error, word):
+    with pytest.raises(error, match="'price'.*" + word):
+        TableEncoder().fit(pd.DataFrame({"ok": [1, 2, 3], "price": pd.Series(column)}))
+
+
+def test_other_columns_than_those_of_fit(table):
+    encoder = TableEncoder().fit(table)
+    with pytest.raises(ValueError, match="4 columns.*5"):
+        encoder.transform(table.drop(columns="age"))
+    with pytest.raises(ValueError, match="'colour'"):
+        encoder.transform(table[["colour", "age", "member", "code", "count"]])
+    with pytest.raises(ValueError, match="'age'.*numbers"):
+        encoder.transform(table.assign(age="old"))
+
+
+def test_in_a_pipeline(table):
+    y = np.where(table["colour"] == "red", 1.0, 0.0) + 0.01 * table["age"].fillna(0)
+    model = make_pipeline(TableEncoder(), NystroemFeatures(n_components=60, random_state=0), RandomFeatureRidge())
+    assert clone(model).fit(table, y).score(table, y) > 0.9
+    assert clone(TableEncoder(max_levels=7)).max_levels == 7
