@@ -38,7 +38,7 @@ SETTINGS = [
     "is_causal", "item_bytes", "j", "judge.model", "judge.order", "judge.units", "kdim", "keep",
     "keeps_dtype", "kept", "key_mask", "key_padding_mask", "kind", "label", "largest_waves.n",
     "law", "least_error.probability", "left", "left_name", "limited.seconds", "match", "max_bytes",
-    "max_candidates", "max_iter", "max_levels", "memory", "method", "missing", "module", "n_bytes",
+    "max_candidates", "max_iter", "max_levels", "memory", "method", "metric", "missing", "module", "n_bytes",
     "n_draws", "n_folds", "n_iter_no_change", "n_levels", "n_points", "n_sweeps", "name", "names",
     "ndim", "need_weights", "normalize", "num_heads", "offset", "once", "one_column", "optimizer",
     "orthogonal", "other", "out", "outside", "overwrite", "panel", "path", "per_input", "phases",
