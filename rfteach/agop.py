@@ -145,7 +145,7 @@ def metric_root(M: torch.Tensor, metric: str = "full", shrinkage: float = 0.0) -
     """
     mean = M.trace() / len(M)
     if not mean > 0:
-        return torch.eye(len(M)).to(M)
+        return torch.eye(len(M), dtype=M.dtype, device=M.device)
     M = M / mean
     if metric == "diagonal":
         return (M.diagonal() + shrinkage).sqrt().diag()
@@ -244,7 +244,7 @@ def rfm_rounds(
     ------
     Round
     """
-    L = torch.eye(X.shape[1]).to(X)
+    L = torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
     for t in range(n_rounds + 1):
         L = L / median_bandwidth(X[:_MEDIAN_ROWS] @ L.T)
         U = X @ L.T
@@ -415,7 +415,7 @@ class _Machine(Model):
         if self.solver == "eigenpro" and w is not None and w.min() < w.max():
             raise ValueError("sample_weight must be the same for all rows with solver='eigenpro'")
         X, Y, w, units = observations(X, Y, w)
-        w, seed = w / w.mean(), int(random_generator(self.random_state).integers(2**31))
+        w = w / w.mean()
         spread, height = standard_deviations(X, w), standard_deviations(Y, w)
         height = torch.where(height > 0, height, 1.0)
         self._scale, self._units = torch.where(spread > 0, spread, torch.inf).cpu(), (units * height).cpu()
@@ -429,7 +429,7 @@ class _Machine(Model):
                 shrinkage=self.shrinkage, fit_intercept=self.fit_intercept, report=bar.update)
             self._note(found, w[few])
             bar.set_postfix(chosen=f"{self.n_rounds_} rounds", error=f"{np.mean(self.error_):.4g}")
-        self._solve(Z, Y, w, found.last, seed)
+        self._solve(Z, Y, w, found.last)
         self._read(Z[few], w[few])
         self.centers_ = X[: len(self._centers)].cpu().numpy()
 
@@ -447,7 +447,7 @@ class _Machine(Model):
         self.errors_ = {m: np.array([float(e.mean()) for (k, _), e in means.items() if k == m]) for m, _ in means}
         self.learned_ = found.metric if found.n_rounds else "nothing"
 
-    def _solve(self, Z, Y, w, last, seed):
+    def _solve(self, Z, Y, w, last):
         """Centres in the metric, their coefficients and the intercept, on all rows."""
         U, solver = Z @ last.L.T, self.solver
         if solver == "auto":
@@ -464,6 +464,7 @@ class _Machine(Model):
             a = torch.from_numpy(model.features_.whitening_ @ np.atleast_2d(model.coef_).T).to(U)
             U, b, self.alpha_ = some, torch.from_numpy(np.atleast_1d(model.intercept_)).to(U), model.alpha_
         else:
+            seed = int(random_generator(self.random_state).integers(2**31))
             model = EigenProRegressor(self.kernel_, fit_intercept=self.fit_intercept, random_state=seed).fit(U, Y)
             a, b = (torch.from_numpy(np.asarray(v)).to(U) for v in (model.dual_coef_, model.intercept_))
             self.alpha_ = 0.0
