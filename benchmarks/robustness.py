@@ -146,6 +146,7 @@ def one_label(X, y):
 def cases():
     """The table: name, case."""
     from rfteach.adaptive import AdaptiveFeatureRegressor
+    from rfteach.agop import RFMClassifier, RFMRegressor
     from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
     from rfteach.features import RandomFourierFeatures
     from rfteach.srfe import SRFERegressor
@@ -187,6 +188,11 @@ def cases():
              True, goes_on=True),
         Case(lambda: AdaptiveFeatureRegressor(12, 2, n_frequencies=3, max_iter=3, random_state=0),
              dict(n_components=[6, 12]), True, True),
+        Case(lambda: RFMRegressor(n_rounds=1, metric="full"), dict(n_rounds=[0, "auto"]), True, True, rounding=1e-6,
+             large=(20_000, dict(n_rounds=0, n_subsample=200, n_centers=200, alpha=0.1), 200)),
+        Case(lambda: RFMClassifier(n_rounds=1, metric="full", alpha=0.1), dict(n_rounds=[0, "auto"]), True,
+             rounding=1e-6, refuses=one_label,
+             large=(20_000, dict(n_rounds=0, n_subsample=200, n_centers=200), 200)),
         Case(Attention, {}, limits=True, skip=("dtypes", "frames", "not finite", "searches", "interrupts")),
     ]
     return {type(case.make()).__name__: case for case in found}

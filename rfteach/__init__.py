@@ -40,6 +40,7 @@ _PUBLIC = {
     "waves": [],
     "attention": ["random_feature_attention"],
     "attention_layer": ["RandomFeatureAttention"],
+    "agop": ["RFMClassifier", "RFMRegressor", "kernel_gradients"],
     "columns": ["TableEncoder"],
     "averaging": [],
     "evidence.published": [],

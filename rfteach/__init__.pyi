@@ -7,9 +7,9 @@ from . import (
     bandwidth, rbf as rbf, orderq as orderq, anova as anova, bpdn as bpdn, expansion as expansion, srfe as srfe,
     pursuit as pursuit, harfe_regressor as harfe_regressor, preconditioning as preconditioning, eigenpro as
     eigenpro, pca as pca, chaos as chaos, kpca as kpca, swarm as swarm, projected as projected, sobol as sobol,
-    adaptive as adaptive, waves as waves, attention as attention, attention_layer as attention_layer, columns as
-    columns, averaging as averaging, evidence as evidence, cli as cli, exercises as exercises, grading as grading,
-    answers as answers
+    adaptive as adaptive, waves as waves, attention as attention, attention_layer as attention_layer, agop as
+    agop, columns as columns, averaging as averaging, evidence as evidence, cli as cli, exercises as exercises,
+    grading as grading, answers as answers
 )
 from .arrays import (
     Like as Like, as_tensor as as_tensor, memory_budget as memory_budget, random_generator as random_generator,
@@ -106,6 +106,9 @@ from .attention import (
 )
 from .attention_layer import (
     RandomFeatureAttention as RandomFeatureAttention
+)
+from .agop import (
+    RFMClassifier as RFMClassifier, RFMRegressor as RFMRegressor, kernel_gradients as kernel_gradients
 )
 from .columns import (
     TableEncoder as TableEncoder

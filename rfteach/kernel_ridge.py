@@ -49,6 +49,8 @@ def _spectrum(K, Y, w, fit_intercept):
 def _dual(spectrum, lam):
     """Coefficients (n, k) and intercept (k,) by (3.38)."""
     coef, n = spectrum.coef(lam), len(spectrum.V)
+    if spectrum.fit_intercept:  # they add up to zero; eigenvectors of tiny eigenvalues hold a little of the constant
+        coef = coef - coef.mean(0)
     return coef, spectrum.means[n:] - spectrum.means[:n] @ coef
 
 
@@ -57,7 +59,7 @@ def _left_out(spectrum, U, Y, w, lams):
     n, w = len(U), w.to(U)
     root = w.sqrt()[:, None]
     y = (Y - spectrum.means[n:]) * root
-    left = spectrum.leave_one_out(U, y, w, torch.tensor(lams, dtype=U.dtype), 32 * n * torch.finfo(U.dtype).eps)
+    left = spectrum.leave_one_out(U, y, w, torch.tensor(lams, dtype=U.dtype, device=U.device), 32 * n * torch.finfo(U.dtype).eps)
     return left / root[:, :, None]
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0020
@@ -104,7 +106,7 @@ def _tensors(K, Y, w):
         raise ValueError(f"K must be square, got shape {tuple(K.shape)}")
     if K.device != Y.device:
         raise ValueError(f"K and Y must be on one device, got {K.device} and {Y.device}")
-    w = torch.ones(len(K)) if w is None else as_tensor(w, name="w", ndim=1)[0]
+    w = torch.ones(len(K), device=K.device) if w is None else as_tensor(w, name="w", ndim=1)[0]
     same_rows(K=K, Y=Y, w=w)
     if (w < 0).any() or not (w > 0).any():
         low, high = map(float, torch.aminmax(w))
@@ -226,7 +228,7 @@ def gram_path(
     others = [Y_rest - K_rest.to(U) @ coef - constant for coef, constant in (_dual(spectrum, lam) for lam in own)]
     (loo,) = home.restore(home.rows(left, torch.stack(others, 1)))
     best, squares = int(errors.argmin()), (errors * home.b * home.b).to(K.dtype)
-    lams = torch.tensor(lams, dtype=K.dtype)
+    lams = torch.tensor(lams, dtype=K.dtype, device=K.device)
     return GramPath(home.like.restore(lams), loo, home.like.restore(squares), best, spectrum, home)
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0024

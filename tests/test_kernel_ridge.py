@@ -245,3 +245,15 @@ def test_products_by_tiles(kernel, budget, device):
 def test_bad_input_is_refused_by_name(call, error, words):
     with pytest.raises(error, match=words):
         call(Laplacian()(np.arange(5.0)[:, None]), np.arange(5.0))
+
+
+def test_coefficients_add_up_to_zero_far_below_the_largest_eigenvalue():
+    """Else predictions are off by a constant, which no residual of a left-out row shows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y, k = X[:, 0] + X[:, 1] ** 2, Matern(1.5, 3000.0)
+    path = gram_path(k(X), y)
+    for lam in (1e-5, 1e-7, 1e-9):
+        a, b = path.dual(lam)
+        assert abs(a.sum()) < 1e-14 * abs(a).sum()
+        assert np.abs(k(X) @ a + b + lam * a - y).max() < 1e-4

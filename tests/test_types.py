@@ -19,7 +19,7 @@ import torch
 import notebooks
 import rfteach
 from rfteach import (
-    arrays, attention, bandwidth, bpdn, chaos, datasets, features, kernel_ridge, kernels, orderq, pca, plots,
+    agop, arrays, attention, bandwidth, bpdn, chaos, datasets, features, kernel_ridge, kernels, orderq, pca, plots,
     preconditioning, pursuit, rbf, ridge, sobol, stable, swarm,
 )
 from rfteach.evidence import components, run, verdicts
@@ -123,6 +123,7 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (kernel_ridge.gram_path(K, K[0]).dual, lambda X, y: [0.1]),
     (kernel_ridge.gram_solve, lambda X, y: [kernels.Laplacian()(X), y, 0.1]),
     (kernel_ridge.gram_times, lambda X, y: ["laplacian", X, X, y]),
+    (agop.kernel_gradients, lambda X, y: ["gaussian", X, X, y]),
     (rfteach.StreamingRidge().fit(W, W[:, 0]).predict, lambda X, y: [np.asarray(X)]),
     (rfteach.RandomFeatureRidgeClassifier().fit(W, list("aabba")).predict, lambda X, y: [np.asarray(X)]),
     (bandwidth.median_bandwidth, lambda X, y: [X]),
