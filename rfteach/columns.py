@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .arrays import refuse_masked
-from .checks import integer
+from .arrays import all_or_nothing, refuse_masked
+from .checks import integer, weights
 
 # %% ../nbs/13a_columns.ipynb #13a3da1f
 _MISSING, _THERE, _OTHER = "missing", "there", "other"
@@ -160,6 +161,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def __init__(self, *, max_levels=50):
         self.max_levels = max_levels
 
+    @all_or_nothing
     def fit(self, X, y=None, sample_weight=None) -> Self:
         """Learn units, levels and scales from a data frame or array X (n, d), rows weighted by (n,).
 
@@ -170,15 +172,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         max_levels = integer(2, max_levels=self.max_levels)
         columns = self._columns(X, reset=True)
-        n = len(columns[0][1])
-        w = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        w = weights(sample_weight, torch.ones(len(columns[0][1]), 1))
+        w = np.ones(len(columns[0][1])) if w is None else w.numpy()
         seen = w > 0
         self._written = [_learn(A[seen], name, w[seen], max_levels) for name, A in columns]
         self.inputs_ = np.repeat(np.arange(len(columns)), [c.width for c in self._written])
         return self
 
     def transform(self, X) -> np.ndarray:
-        """The rows of X (n, d) written out, (n, D) in float64."""
+        """The rows of X (n, d) written out, as a NumPy array (n, D) of float64."""
         check_is_fitted(self)
         columns = self._columns(X, reset=False)
         out, at = np.zeros((len(columns[0][1]), len(self.inputs_))), 0
@@ -198,24 +200,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """Names and values of the columns, checked."""
         refuse_masked(X, "X")
         named = hasattr(X, "columns") and hasattr(X, "__getitem__")
-        if not named:
-            X = np.asarray(X)
-            if X.ndim != 2:
-                raise ValueError(f"X: Expected 2D array, got {X.ndim}D array of shape {X.shape}")
+        X = X if named else np.asarray(X)
+        if not named and X.ndim != 2:
+            raise ValueError(f"X: Expected 2D array, got {X.ndim}D array of shape {X.shape}")
         names = list(X.columns) if named else [f"x{j}" for j in range(X.shape[1])]
         if not names or not len(X):
             raise ValueError(f"X is empty: got {len(X)} rows and {len(names)} columns, expected one of each at least")
-        strings = named and all(isinstance(name, str) for name in names)
-        if reset:
-            self.n_features_in_ = len(names)
-            self.__dict__.pop("feature_names_in_", None)
-            if strings:
-                self.feature_names_in_ = np.array(names, dtype=object)
-        elif len(names) != self.n_features_in_:
-            raise ValueError(f"X has {len(names)} columns, but TableEncoder was fitted to {self.n_features_in_}")
-        elif strings and hasattr(self, "feature_names_in_") and names != self.feature_names_in_.tolist():
-            wrong = next(a for a, b in zip(names, self.feature_names_in_) if a != b)
-            raise ValueError(f"columns must be those of fit in the same order; {wrong!r} is not where it was")
+        validate_data(self, X, reset=reset, skip_check_array=True)  # number and names of the columns
         if named:
             return [(name, _read(X.iloc[:, j] if hasattr(X, "iloc") else X[name], name)) for j, name in enumerate(names)]
         return [(name, _read(X[:, j], name)) for j, name in enumerate(names)]

@@ -114,9 +114,9 @@ def test_what_cannot_be_taken_is_said_by_name(column, error, word):
 
 def test_other_columns_than_those_of_fit(table):
     encoder = TableEncoder().fit(table)
-    with pytest.raises(ValueError, match="4 columns.*5"):
+    with pytest.raises(ValueError, match="names should match|4 features"):
         encoder.transform(table.drop(columns="age"))
-    with pytest.raises(ValueError, match="'colour'"):
+    with pytest.raises(ValueError, match="same order"):
         encoder.transform(table[["colour", "age", "member", "code", "count"]])
     with pytest.raises(ValueError, match="'age'.*numbers"):
         encoder.transform(table.assign(age="old"))

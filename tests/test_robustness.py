@@ -73,8 +73,9 @@ def test_masked_arrays_are_refused(name, small):
             value(case.make().fit(X, y), wrong)
     frame = pd.DataFrame(X).astype("Float64")
     frame.iloc[2, 1] = pd.NA
-    with pytest.raises(ValueError, match=r"\bX\b.*NaN"):
-        case.make().fit(frame, y)
+    if name != "TableEncoder":  # to which a gap says something
+        with pytest.raises(ValueError, match=r"\bX\b.*NaN"):
+            case.make().fit(frame, y)
     if is_regressor(case.make()) or is_classifier(case.make()):
         with pytest.raises(ValueError, match="y is a masked array"):
             case.make().fit(X, masked[1])
