@@ -196,17 +196,8 @@ def _direct(K, Y, w, alpha, fit_intercept, left_out):
         path = gram_path(K, Y, w, fit_intercept=fit_intercept)
         lam = float(path.lams[path.best])
         return lam, *path.dual(lam), path.loo[:, path.best].square()
-    factor, failed = K, True
-    if not left_out:
-        K.diagonal().add_(alpha / w)
-        factor, failed = torch.linalg.cholesky_ex(K)
-        K.diagonal().sub_(alpha / w)
-    if failed:
-        found = gram_solve(K, Y, alpha, w, fit_intercept=fit_intercept)
-        return alpha, found.coef, found.intercept, found.residuals.square()
-    a = torch.cholesky_solve(torch.cat([Y, torch.ones_like(Y[:, :1])], 1), factor)
-    b = a[:, :-1].sum(0) / a[:, -1].sum() * fit_intercept
-    return alpha, a[:, :-1] - a[:, -1:] * b, b, None
+    found = gram_solve(K, Y, alpha, w, fit_intercept=fit_intercept, left_out=left_out)
+    return alpha, found.coef, found.intercept, found.residuals.square() if left_out else None
 
 
 def rfm_rounds(

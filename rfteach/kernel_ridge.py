@@ -247,7 +247,7 @@ def _inverted(L, width=256):
     return L
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0028
-def _one_penalty(K, Y, w, lam, fit_intercept, overwrite):
+def _one_penalty(K, Y, w, lam, fit_intercept, overwrite, left_out=True):
     """a (n, k), b (k,), residuals (n, k) of rows left out, by (3.34) to (3.37); None where Cholesky breaks down."""
     rounding = 8 * torch.finfo(K.dtype).eps * len(K) ** 0.5 * K.diagonal().max()
     M = K if overwrite else K.clone(memory_format=torch.contiguous_format)
@@ -262,6 +262,8 @@ def _one_penalty(K, Y, w, lam, fit_intercept, overwrite):
         return None
     a = torch.linalg.solve_triangular(L, Y - constant, upper=False)
     a = torch.linalg.solve_triangular(L.T, a, upper=True)
+    if not left_out:
+        return a, constant - means @ a, None
     C = inverse = torch.linalg.vector_norm(_inverted(L), dim=0).square()
     if fit_intercept:
         C = inverse - share.square() / (gamma + lam / w.sum())
@@ -280,13 +282,13 @@ class DualRidge:
         Coefficients a of the kernel functions at the rows.
     intercept : array of shape () or (k,)
         The constant b; zero without ``fit_intercept``.
-    residuals : array of shape (n,) or (n, k)
-        Residual of each row under the fit that has not seen it, (3.35).
+    residuals : array of shape (n,) or (n, k), or None
+        Residual of each row under the fit that has not seen it, (3.35); None without ``left_out``.
     """
 
     coef: Array
     intercept: Array
-    residuals: Array
+    residuals: Array | None
 
 
 def gram_solve(
@@ -296,6 +298,7 @@ def gram_solve(
     w: ArrayLike | None = None,
     *,
     fit_intercept: bool = True,
+    left_out: bool = True,
     overwrite: bool = False,
 ) -> DualRidge:
     """Kernel ridge regression for one penalty, with its leave-one-out residuals, from one Cholesky factorisation.
@@ -312,6 +315,8 @@ def gram_solve(
         Weights; None stands for ones. A row of weight zero takes no part.
     fit_intercept : bool, default True
         Add a constant that is not penalised.
+    left_out : bool, default True
+        Whether the leave-one-out residuals are wanted; without them it takes a quarter of the work.
     overwrite : bool, default False
         Work in the memory of K, whose content is lost then, where K is a tensor or a NumPy array that may be
         written to.
@@ -348,19 +353,19 @@ def gram_solve(
     (array([-0.6667,  0.6667]), array([-2.,  2.]))
     """
     lam = number("[0, inf)", lam=lam)
-    flag(fit_intercept=fit_intercept, overwrite=overwrite)
+    flag(fit_intercept=fit_intercept, left_out=left_out, overwrite=overwrite)
     overwrite = overwrite and (isinstance(K, torch.Tensor) or isinstance(K, np.ndarray) and K.flags.writeable)
     K, Y, w, (K_rest, Y_rest), home = _opened(K, Y, w, overwrite)
     overwrite, lam = overwrite and K.is_contiguous(), home.penalty(lam, K.dtype)
-    found = _one_penalty(K, Y, w, lam, fit_intercept, overwrite)
+    found = _one_penalty(K, Y, w, lam, fit_intercept, overwrite, left_out)
     if found is None and overwrite:
         raise ValueError(f"K + lam / w is not positive definite in {K.dtype}; raise lam, or do without overwrite")
     if found is None:
         spectrum, U = _spectrum(K, Y, w, fit_intercept)
-        found = *_dual(spectrum, lam), _left_out(spectrum, U, Y, w, [lam])[:, 0]
-    a, b, left = (T.to(K) for T in found)
-    residuals = home.rows(left, Y_rest - K_rest @ a - b)
-    return DualRidge(*home.dual(a, b), *home.restore(residuals))
+        found = *_dual(spectrum, lam), _left_out(spectrum, U, Y, w, [lam])[:, 0] if left_out else None
+    a, b = (T.to(K) for T in found[:2])
+    residuals = home.restore(home.rows(found[2].to(K), Y_rest - K_rest @ a - b)) if left_out else (None,)
+    return DualRidge(*home.dual(a, b), *residuals)
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0034
 def gram_times(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, C: ArrayLike) -> Array:

@@ -80,6 +80,16 @@ def test_both_precisions(kernel, dtype, tolerance):
     np.testing.assert_allclose(right, refits(K, Y, w, lam, True), atol=1e-6)
 
 
+def test_without_residuals_the_same_fit():
+    _, K, Y, w = problem(40)
+    for kept in (w, np.where(np.arange(40) % 3, w, 0)):
+        for lam in (0.3, 0.0):
+            whole, part = gram_solve(K, Y, lam, kept), gram_solve(K, Y, lam, kept, left_out=False)
+            np.testing.assert_array_equal(part.coef, whole.coef)
+            np.testing.assert_array_equal(part.intercept, whole.intercept)
+            assert part.residuals is None
+
+
 @pytest.mark.parametrize("weighted", [True, False])
 def test_is_scikit_learns(weighted):
     X, K, Y, w = problem(30)
