@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ConjugateRidge', 'gram_cg']
 
-# %% ../nbs/03g_conjugate.ipynb #3f1c0002
+# %% ../nbs/03g_conjugate.ipynb #3f1c0005
 import warnings
 from dataclasses import dataclass
 
@@ -16,36 +16,7 @@ from .arrays import Array, ArrayLike, Like, as_tensor, distinct_rows, empty, pow
 from .checks import flag, integer, number, same_rows
 from .kernels import Kernel, as_kernel
 
-# %% ../nbs/03g_conjugate.ipynb #3f1c0003
-def _conjugate_gradients(times, precondition, B, goal, max_iter):
-    """The best u (n, k) that CG has found for A u = B, columns side by side, by (3.41); and the steps it took.
-
-    ``times`` is A. A column rests once the norm of its residual is at most its ``goal``, or where rounding ends it.
-    """
-    u, R, n_iter = torch.zeros_like(B), B.clone(), 0
-    best, least = u.clone(), torch.linalg.vector_norm(B, dim=0)
-    live = least > goal
-    V, energy = torch.zeros_like(B), torch.ones_like(goal)
-    while live.any() and n_iter < max_iter:
-        Z = precondition(R[:, live])
-        new = (R[:, live] * Z).sum(0)
-        V[:, live] = Z + new / energy[live] * V[:, live]
-        energy[live] = new
-        AV = times(V[:, live])
-        curvature = (V[:, live] * AV).sum(0)
-        sound = (curvature > 0) & (new > 0)
-        step = torch.where(sound, new / torch.where(sound, curvature, 1), 0)
-        u[:, live] += step * V[:, live]
-        R[:, live] -= step * AV
-        n_iter += 1
-        norms = torch.linalg.vector_norm(R, dim=0)
-        better = norms < least
-        best[:, better], least = u[:, better], torch.where(better, norms, least)
-        live[live.clone()] = sound
-        live &= norms > goal
-    return best, n_iter
-
-# %% ../nbs/03g_conjugate.ipynb #3f1c0004
+# %% ../nbs/03g_conjugate.ipynb #3f1c0011
 def _cholesky(M):
     """The lower triangular factor of M, whose diagonal is raised by as little as its rounding needs."""
     jitter, unit = torch.finfo(M.dtype).eps * M.diagonal().sum(), torch.eye(len(M), dtype=M.dtype, device=M.device)
@@ -79,7 +50,36 @@ def _preconditioner(kernel, X, landmarks, D, share):
 
     return precondition
 
-# %% ../nbs/03g_conjugate.ipynb #3f1c0005
+# %% ../nbs/03g_conjugate.ipynb #3f1c0016
+def _conjugate_gradients(times, precondition, B, goal, max_iter):
+    """The best u (n, k) that CG has found for A u = B, columns side by side, by (3.41); and the steps it took.
+
+    ``times`` is A. A column rests once the norm of its residual is at most its ``goal``, or where rounding ends it.
+    """
+    u, R, n_iter = torch.zeros_like(B), B.clone(), 0
+    best, least = u.clone(), torch.linalg.vector_norm(B, dim=0)
+    live = least > goal
+    V, energy = torch.zeros_like(B), torch.ones_like(goal)
+    while live.any() and n_iter < max_iter:
+        Z = precondition(R[:, live])
+        new = (R[:, live] * Z).sum(0)
+        V[:, live] = Z + new / energy[live] * V[:, live]
+        energy[live] = new
+        AV = times(V[:, live])
+        curvature = (V[:, live] * AV).sum(0)
+        sound = (curvature > 0) & (new > 0)
+        step = torch.where(sound, new / torch.where(sound, curvature, 1), 0)
+        u[:, live] += step * V[:, live]
+        R[:, live] -= step * AV
+        n_iter += 1
+        norms = torch.linalg.vector_norm(R, dim=0)
+        better = norms < least
+        best[:, better], least = u[:, better], torch.where(better, norms, least)
+        live[live.clone()] = sound
+        live &= norms > goal
+    return best, n_iter
+
+# %% ../nbs/03g_conjugate.ipynb #3f1c0018
 def _products(kernel, X, memory):
     """What multiplies a (n, k) by k(X, X): a matrix where it fits into ``memory``, else tiles made anew each time."""
     n = len(X)
@@ -104,7 +104,7 @@ def _products(kernel, X, memory):
 
     return times
 
-# %% ../nbs/03g_conjugate.ipynb #3f1c0006
+# %% ../nbs/03g_conjugate.ipynb #3f1c001a
 @dataclass(frozen=True)
 class ConjugateRidge:
     """Kernel ridge regression by conjugate gradients, see `gram_cg`.
@@ -277,7 +277,8 @@ def gram_cg(
     if not residual <= tol:
         warnings.warn(
             f"gram_cg: after {n_iter} steps (max_iter={max_iter}) the relative residual is {residual:.2g}, above "
-            f"tol={tol:g}; raise max_iter or n_landmarks, and where that is to no avail, lam or tol",
+            f"tol={tol:g}; raise max_iter or n_landmarks or, where rounding stops it, lam; with tol below 1e-5 "
+            "products are in the dtype of X",
             ConvergenceWarning,
             stacklevel=2,
         )
