@@ -72,23 +72,23 @@ def test_all_rows_as_landmarks_leave_nothing_and_more_of_them_less():
 
 def test_columns_do_not_disturb_each_other():
     X, Y, w = problem()
-    both = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=30, tol=1e-6)
+    both = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=30, tol=1e-9)
     for j in range(3):
-        alone = gram_cg(Laplacian(), X, Y[:, j], 0.1, w, n_landmarks=30, tol=1e-6)
+        alone = gram_cg(Laplacian(), X, Y[:, j], 0.1, w, n_landmarks=30, tol=1e-9)
         np.testing.assert_allclose(alone.coef, both.coef[:, j], atol=1e-7)
         assert alone.coef.shape == (200,) and np.shape(alone.intercept) == ()
-        assert alone.n_iter <= both.n_iter and alone.residual <= both.residual
+        assert alone.n_iter <= both.n_iter + 1 and alone.residual <= 1e-9
 
 
 def test_the_order_of_rows_shifts_and_units():
     X, Y, w = problem()
     Y, order = Y[:, :2], np.random.default_rng(1).permutation(200)
-    right = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=30, tol=1e-7)
-    turned = gram_cg(Laplacian(), X[order], Y[order], 0.1, w[order], n_landmarks=30, tol=1e-7)
+    right = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=30, tol=1e-9)
+    turned = gram_cg(Laplacian(), X[order], Y[order], 0.1, w[order], n_landmarks=30, tol=1e-9)
     assert turned.n_iter == right.n_iter
-    np.testing.assert_allclose(turned.coef, right.coef[order], atol=1e-9)
-    np.testing.assert_allclose(gram_cg(Laplacian(), X, -Y, 0.1, w, n_landmarks=30, tol=1e-7).coef, -right.coef, atol=1e-9)
-    moved = gram_cg(Laplacian(), X + 1e6, Y + 7, 0.1, w, tol=1e-7)
+    np.testing.assert_allclose(turned.coef, right.coef[order], atol=1e-7)
+    np.testing.assert_allclose(gram_cg(Laplacian(), X, -Y, 0.1, w, n_landmarks=30, tol=1e-9).coef, -right.coef, atol=1e-7)
+    moved = gram_cg(Laplacian(), X + 1e6, Y + 7, 0.1, w, tol=1e-9)
     np.testing.assert_allclose(moved.coef, right.coef, atol=1e-5)
     np.testing.assert_allclose(moved.intercept, right.intercept + 7, atol=1e-5)
     for size in (1e-200, 1e200):
@@ -147,10 +147,10 @@ def test_where_rounding_ends_it():
 @pytest.mark.parametrize("budget", [1000, 30_000])
 def test_small_tiles(budget):
     X, Y, w = problem(120)
-    right = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=20, tol=1e-6)
+    right = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=20, tol=1e-10)
     with memory_budget(budget):
-        found = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=20, tol=1e-6, memory=0)
-    np.testing.assert_allclose(found.coef, right.coef, atol=1e-8)
+        found = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=20, tol=1e-10, memory=0)
+    np.testing.assert_allclose(found.coef, right.coef, atol=1e-7)
 
 
 def test_the_matrix_is_made_once_and_only_where_it_fits(monkeypatch):
