@@ -15,7 +15,8 @@ from rfteach.kernel_ridge import gram_solve
 from rfteach.kernels import Gaussian, Laplacian, Laplacian1, Matern
 from rfteach.stable import PowerExponential
 
-KERNELS = [Laplacian(2.0), Gaussian(1.0), Gaussian(30.0), Matern(1.5, [0.5, 1.0, 2.0]), Laplacian1(3.0), PowerExponential()]
+KERNELS = [Laplacian(2.0), Gaussian(1.0), Gaussian(30.0), Matern(1.5, [0.5, 1.0, 2.0]), Laplacian1(3.0),
+           PowerExponential()]
 
 
 def problem(n=200, seed=0):
