@@ -3,13 +3,13 @@
 from . import (
     arrays as arrays, datasets as datasets, plots as plots, kernels as kernels, stable as stable, features as
     features, processes as processes, ridge as ridge, moments as moments, streaming as streaming, feature_ridge as
-    feature_ridge, selection as selection, kernel_ridge as kernel_ridge, distances as distances, bandwidth as
-    bandwidth, rbf as rbf, orderq as orderq, anova as anova, bpdn as bpdn, expansion as expansion, srfe as srfe,
-    pursuit as pursuit, harfe_regressor as harfe_regressor, preconditioning as preconditioning, eigenpro as
-    eigenpro, pca as pca, chaos as chaos, kpca as kpca, swarm as swarm, projected as projected, sobol as sobol,
-    adaptive as adaptive, waves as waves, attention as attention, attention_layer as attention_layer, agop as
-    agop, columns as columns, averaging as averaging, evidence as evidence, cli as cli, exercises as exercises,
-    grading as grading, answers as answers
+    feature_ridge, selection as selection, kernel_ridge as kernel_ridge, conjugate as conjugate, distances as
+    distances, bandwidth as bandwidth, rbf as rbf, orderq as orderq, anova as anova, bpdn as bpdn, expansion as
+    expansion, srfe as srfe, pursuit as pursuit, harfe_regressor as harfe_regressor, preconditioning as
+    preconditioning, eigenpro as eigenpro, pca as pca, chaos as chaos, kpca as kpca, swarm as swarm, projected as
+    projected, sobol as sobol, adaptive as adaptive, waves as waves, attention as attention, attention_layer as
+    attention_layer, agop as agop, columns as columns, averaging as averaging, evidence as evidence, cli as cli,
+    exercises as exercises, grading as grading, answers as answers
 )
 from .arrays import (
     Like as Like, as_tensor as as_tensor, memory_budget as memory_budget, random_generator as random_generator,
@@ -50,6 +50,9 @@ from .selection import (
 )
 from .kernel_ridge import (
     gram_path as gram_path, gram_solve as gram_solve, gram_times as gram_times
+)
+from .conjugate import (
+    gram_cg as gram_cg
 )
 from .bandwidth import (
     learn_bandwidth as learn_bandwidth, median_bandwidth as median_bandwidth

@@ -34,7 +34,7 @@ SETTINGS = [
     "draw_pairs.m", "draws", "dropout", "dtype", "early_stopping", "embed_dim", "entry", "epochs",
     "estimator", "exercise", "experiments", "extra", "factorise.means", "factorise.w", "facts",
     "fail", "find_widths.w", "fingerprint.run", "fit", "fit_intercept", "folder", "form", "found",
-    "function", "gain", "gated", "gather", "grade.seconds", "gram.B", "group", "head", "heads",
+    "function", "gain", "gated", "gather", "grade.seconds", "gram.B", "gram_cg.w", "group", "head", "heads",
     "height", "input_features", "inputs", "is_causal", "item_bytes", "j", "judge.model",
     "judge.order", "judge.units", "kdim", "keep", "keeps_dtype", "kept", "key_mask",
     "key_padding_mask", "kind", "label", "largest_waves.n", "law", "learn_metric.w",

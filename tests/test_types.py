@@ -19,8 +19,8 @@ import torch
 import notebooks
 import rfteach
 from rfteach import (
-    agop, arrays, attention, bandwidth, bpdn, chaos, datasets, features, kernel_ridge, kernels, orderq, pca, plots,
-    preconditioning, pursuit, rbf, ridge, sobol, stable, swarm,
+    agop, arrays, attention, bandwidth, bpdn, chaos, conjugate, datasets, features, kernel_ridge, kernels, orderq,
+    pca, plots, preconditioning, pursuit, rbf, ridge, sobol, stable, swarm,
 )
 from rfteach.evidence import components, run, verdicts
 
@@ -122,6 +122,7 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (kernel_ridge.gram_path, lambda X, y: [kernels.Laplacian()(X), y]),
     (kernel_ridge.gram_path(K, K[0]).dual, lambda X, y: [0.1]),
     (kernel_ridge.gram_solve, lambda X, y: [kernels.Laplacian()(X), y, 0.1]),
+    (conjugate.gram_cg, lambda X, y: ["laplacian", X, y, 0.1]),
     (kernel_ridge.gram_times, lambda X, y: ["laplacian", X, X, y]),
     (agop.kernel_gradients, lambda X, y: ["gaussian", X, X, y]),
     (rfteach.StreamingRidge().fit(W, W[:, 0]).predict, lambda X, y: [np.asarray(X)]),

@@ -1,0 +1,219 @@
+"""Kernel ridge regression on many rows: conjugate gradients against the factorisation."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+import rfteach.conjugate
+from rfteach.arrays import memory_budget
+from rfteach.conjugate import gram_cg
+from rfteach.kernel_ridge import gram_solve
+from rfteach.kernels import Gaussian, Laplacian, Laplacian1, Matern
+from rfteach.stable import PowerExponential
+
+KERNELS = [Laplacian(2.0), Gaussian(1.0), Gaussian(30.0), Matern(1.5, [0.5, 1.0, 2.0]), Laplacian1(3.0),
+           PowerExponential()]
+
+
+def problem(n=200, seed=0):
+    """X (n, 3) with copies and near copies, Y (n, 3) with a constant column, weights (n,), one of them zero."""
+    rng = np.random.default_rng(seed)
+    X, w = rng.normal(size=(n, 3)) + 5, rng.uniform(0.2, 3, n)
+    X[n // 2 : n // 2 + 5], X[-5:], w[3] = X[:5], X[:5] + 1e-9, 0
+    Y = np.stack([np.sin(X[:, 0]), X[:, 1] ** 2 + 30, np.full(n, 0.1)], 1)
+    Y[:, :2] += 0.1 * rng.normal(size=(n, 2))
+    return X, Y, w
+
+
+def off(kernel, X, found, right, Y, w, fit_intercept=True):
+    """Error of the fit at the rows, in standard deviations of the targets, (k,)."""
+    apart = kernel(X) @ (found.coef - right.coef) + found.intercept - right.intercept
+    return np.sqrt(w @ apart**2 / (w @ (Y - fit_intercept * (w @ Y) / w.sum()) ** 2))
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_is_the_fit_of_the_factorisation(kernel, fit_intercept):
+    X, Y, w = problem()
+    Y = Y[:, :2]
+    for lam in (1.0, 0.05):
+        right = gram_solve(kernel(X), Y, lam, w, fit_intercept=fit_intercept)
+        for way in ({}, {"memory": 0}, {"n_landmarks": 0}, {"n_landmarks": 40}, {"n_landmarks": 40, "memory": 0}):
+            found = gram_cg(kernel, X, Y, lam, w, fit_intercept=fit_intercept, **way)
+            assert found.residual <= 1e-3 and (off(kernel, X, found, right, Y, w, fit_intercept) < 1.01e-3).all(), way
+            exact = gram_cg(kernel, X, Y, lam, w, fit_intercept=fit_intercept, tol=1e-9, max_iter=500, **way)
+            assert exact.residual <= 1e-9
+            np.testing.assert_allclose(exact.coef, right.coef, atol=1e-6 * abs(right.coef).max())
+            np.testing.assert_allclose(exact.intercept, right.intercept, atol=1e-5)
+            assert not exact.coef[3].any() and not found.coef[3].any()
+            if fit_intercept:
+                assert (abs(found.coef.sum(0)) < 1e-12 * abs(found.coef).sum(0)).all()
+
+
+@pytest.mark.parametrize("way", [{}, {"memory": 0}, {"n_landmarks": 5}, {"n_landmarks": 0}], ids=str)
+def test_a_constant_column_has_coefficients_of_zero(way):
+    X, Y, w = problem()
+    found = gram_cg(Laplacian(), X, Y, 0.1, w, **way)
+    assert not found.coef[:, 2].any() and np.isclose(found.intercept[2], 0.1) and np.isfinite(found.coef).all()
+    only = gram_cg(Laplacian(), X, np.full(200, 0.1), 0.1, w, **way)
+    assert not only.coef.any() and only.n_iter == 0 and only.residual == 0 and np.isclose(only.intercept, 0.1)
+    zero = gram_cg(Laplacian(), X, np.zeros(200), 0.1, fit_intercept=False, **way)
+    assert not zero.coef.any() and zero.intercept == 0
+
+
+def test_all_rows_as_landmarks_leave_nothing_and_more_of_them_less():
+    X, Y, w = problem(300)
+    counts = [gram_cg(Matern(1.5), X, Y, 0.1, w, n_landmarks=m, tol=1e-8).n_iter for m in (0, 20, 100, 1000)]
+    assert counts == sorted(counts, reverse=True) and counts[-1] <= 2 < counts[-2] < counts[0] / 2
+
+
+def test_columns_do_not_disturb_each_other():
+    X, Y, w = problem()
+    both = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=30, tol=1e-9)
+    for j in range(3):
+        alone = gram_cg(Laplacian(), X, Y[:, j], 0.1, w, n_landmarks=30, tol=1e-9)
+        np.testing.assert_allclose(alone.coef, both.coef[:, j], atol=1e-7)
+        assert alone.coef.shape == (200,) and np.shape(alone.intercept) == ()
+        assert alone.n_iter <= both.n_iter + 1 and alone.residual <= 1e-9
+
+
+def test_the_order_of_rows_shifts_and_units():
+    X, Y, w = problem()
+    Y, order = Y[:, :2], np.random.default_rng(1).permutation(200)
+    right = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=30, tol=1e-9)
+    turned = gram_cg(Laplacian(), X[order], Y[order], 0.1, w[order], n_landmarks=30, tol=1e-9)
+    assert turned.n_iter == right.n_iter
+    np.testing.assert_allclose(turned.coef, right.coef[order], atol=1e-7)
+    np.testing.assert_allclose(gram_cg(Laplacian(), X, -Y, 0.1, w, n_landmarks=30, tol=1e-9).coef, -right.coef, atol=1e-7)
+    moved = gram_cg(Laplacian(), X + 1e6, Y + 7, 0.1, w, tol=1e-9)
+    np.testing.assert_allclose(moved.coef, right.coef, atol=1e-5)
+    np.testing.assert_allclose(moved.intercept, right.intercept + 7, atol=1e-5)
+    for size in (1e-200, 1e200):
+        for found, unit in ((gram_cg(Laplacian(size), X * size, Y, 0.1, w), 1),
+                            (gram_cg(Laplacian(), X, Y * size, 0.1, w), size),
+                            (gram_cg(Laplacian(), X, Y, 0.1 * size, w * size), 1)):
+            assert (off(Laplacian(), X, _times(found, 1 / unit), right, Y, w) < 2e-3).all()
+
+
+def _times(found, factor):
+    return rfteach.conjugate.ConjugateRidge(found.coef * factor, found.intercept * factor, 0, 0.0)
+
+
+def test_the_error_is_within_its_bounds_for_each_tolerance():
+    """(3.44) and (3.45)."""
+    X, Y, w = problem()
+    y, kernel, new = Y[:, 1], Laplacian(), np.random.default_rng(2).normal(size=(500, 3)) + 5
+    right, p = gram_solve(kernel(X), y, 0.1, w), w / w.sum()
+    s = np.sqrt(p @ (y - p @ y) ** 2)
+    width = np.sqrt(1 - 2 * kernel(new, X) @ p + p @ kernel(X) @ p)
+    at_rows = []
+    for tol in (0.3, 0.1, 1e-2, 1e-3, 1e-5):
+        found = gram_cg(kernel, X, y, 0.1, w, n_landmarks=0, tol=tol)
+        apart, epsilon = found.coef - right.coef, found.residual
+        at_rows.append(off(kernel, X, found, right, y, w))
+        assert epsilon <= tol and at_rows[-1] <= epsilon + 1e-6
+        norm = np.sqrt(apart @ kernel(X) @ apart)
+        assert norm <= (epsilon + 1e-5) * s / 2 * np.sqrt(w.sum() / 0.1)
+        assert (abs(kernel(new, X) @ apart + found.intercept - right.intercept) <= width * norm + 1e-6).all()
+    assert at_rows == sorted(at_rows, reverse=True)
+
+
+def test_a_warning_names_tol_and_max_iter_and_the_best_iterate_comes_back():
+    X, Y, w = problem()
+    with pytest.warns(ConvergenceWarning, match=r"after 3 steps \(max_iter=3\).* above tol=0.001"):
+        found = gram_cg(Laplacian(), X, Y, 0.01, w, n_landmarks=0, max_iter=3)
+    assert found.n_iter == 3 and 1e-3 < found.residual < 1 and np.isfinite(found.coef).all()
+    with pytest.warns(ConvergenceWarning):
+        one = gram_cg(Laplacian(), X, Y, 0.01, w, n_landmarks=0, max_iter=1)
+    assert one.residual > found.residual
+
+
+def test_where_rounding_ends_it():
+    X, Y, w = problem()
+    for lam in (1e-8, 1e-100):
+        with pytest.warns(ConvergenceWarning, match="tol below 1e-5"):
+            found = gram_cg(Gaussian(3.0), X, Y, lam, w)
+        assert np.isfinite(found.coef).all() and found.residual <= 1 + 1e-6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kernel in (Laplacian(1e6), Laplacian(1e-6)):
+            assert gram_cg(kernel, X, Y, 1e-3, w, tol=1e-6).residual <= 1e-6
+            assert np.isfinite(gram_cg(kernel, X, Y, 1e8).coef).all()
+
+
+@pytest.mark.parametrize("budget", [1000, 30_000])
+def test_small_tiles(budget):
+    X, Y, w = problem(120)
+    right = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=20, tol=1e-10)
+    with memory_budget(budget):
+        found = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=20, tol=1e-10, memory=0)
+    np.testing.assert_allclose(found.coef, right.coef, atol=1e-7)
+
+
+def test_the_matrix_is_made_once_and_only_where_it_fits(monkeypatch):
+    X, Y, _ = problem(150)
+    made = []
+    gram = Laplacian.gram
+
+    def counted(self, A, B):
+        made.append((len(A), len(B), A.dtype))
+        return gram(self, A, B)
+
+    monkeypatch.setattr(Laplacian, "gram", counted)
+    for memory, tol, expected in ((4 * 150**2, 1e-3, torch.float32), (4 * 150**2 - 1, 1e-3, None),
+                                  (8 * 150**2, 1e-6, torch.float64), (8 * 150**2 - 1, 1e-6, None)):
+        made.clear()
+        gram_cg(Laplacian(), X, Y, 0.1, n_landmarks=20, memory=memory, tol=tol)
+        assert [dtype for rows, cols, dtype in made if rows == cols == 150] == ([expected] if expected else [])
+
+
+def test_kinds(device):
+    X, Y, w = problem(80)
+    right = gram_cg(Laplacian(), X, Y, 0.1, w)
+    on = lambda A: torch.from_numpy(A).to(device)
+    for way in ({}, {"memory": 0}):
+        found = gram_cg(Laplacian(), on(X).requires_grad_(), on(Y), 0.1, on(w), **way)
+        assert found.coef.device.type == found.intercept.device.type == device and not found.coef.requires_grad
+        assert found.coef.dtype == torch.float64 and isinstance(found.n_iter, int) and isinstance(found.residual, float)
+        np.testing.assert_allclose(found.coef.cpu(), right.coef, atol=1e-5)
+        single = gram_cg(Laplacian(), on(X).float(), on(Y).float(), 0.1, on(w), tol=1e-6, **way)
+        assert single.coef.dtype == torch.float32
+    frame = gram_cg("laplacian", pd.DataFrame(X), Y[:, 0].tolist(), 0.1, w.tolist())
+    np.testing.assert_allclose(frame.coef, right.coef[:, 0], atol=1e-5)
+    assert isinstance(frame.coef, np.ndarray) and gram_cg("laplacian", X, on(Y).cpu(), 0.1).coef.shape == (80, 3)
+
+
+def test_an_only_row_and_what_came_in_stays():
+    found = gram_cg(Laplacian(), [[2.0]], [3.0], 1.0)
+    assert found.coef == [0] and found.intercept == 3 and found.n_iter == 0
+    np.testing.assert_allclose(gram_cg(Laplacian(), [[2.0]], [3.0], 2.0, fit_intercept=False, tol=1e-6).coef, [1.0])
+    X, Y, w = problem()
+    kernel, before = Laplacian(np.array([1.0, 2.0, 3.0])), [A.copy() for A in (X, Y, w)]
+    gram_cg(kernel, X, Y, 0.1, w)
+    assert all(map(np.array_equal, (X, Y, w), before)) and list(kernel.bandwidth) == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("call, error, words", [
+    (lambda X, y: gram_cg("gaussian", X, y, 0.0), ValueError, r"lam must be a number in \(0, inf\), got 0"),
+    (lambda X, y: gram_cg("gaussian", X, y, "1"), TypeError, "lam must be a number"),
+    (lambda X, y: gram_cg("gaussian", X, y[:4], 1.0), ValueError, "X and Y and w must have as many rows, got 5 and 4 and 5"),
+    (lambda X, y: gram_cg("gaussian", X, y, 1.0, y[:3]), ValueError, "X and Y and w must have as many rows"),
+    (lambda X, y: gram_cg("gaussian", X, y, 1.0, -np.ones(5)), ValueError, "w must be at least zero, and not zero everywhere"),
+    (lambda X, y: gram_cg("gaussian", X, y, 1.0, np.zeros(5)), ValueError, "w must be at least zero, and not zero everywhere"),
+    (lambda X, y: gram_cg("gaussian", X * np.nan, y, 1.0), ValueError, "X contains NaN"),
+    (lambda X, y: gram_cg("gaussian", X, y + np.inf, 1.0), ValueError, "Y contains NaN or infinity"),
+    (lambda X, y: gram_cg("gaussian", X, y, 1.0, tol=0), ValueError, "tol must be a number"),
+    (lambda X, y: gram_cg("gaussian", X, y, 1.0, max_iter=0), ValueError, "max_iter must be an integer of at least 1"),
+    (lambda X, y: gram_cg("gaussian", X, y, 1.0, n_landmarks=1.5), TypeError, "n_landmarks must be an integer"),
+    (lambda X, y: gram_cg("gaussian", X, y, 1.0, memory=-1), ValueError, "memory must be a number"),
+    (lambda X, y: gram_cg("gaussian", X, y, 1.0, fit_intercept=1), TypeError, "fit_intercept must be True or False, got 1"),
+    (lambda X, y: gram_cg(Gaussian([1.0, 2.0]), X, y, 1.0), ValueError, "bandwidth has 2 entries"),
+    (lambda X, y: gram_cg(3, X, y, 1.0), TypeError, "kernel must be a name or a Kernel, got int"),
+])
+def test_bad_input_is_refused_by_name(call, error, words):
+    with pytest.raises(error, match=words):
+        call(np.arange(5.0)[:, None], np.arange(5.0))
