@@ -14,15 +14,18 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import loguniform, randint, uniform
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 
 from harness import machine
+from rfteach.agop import RFMRegressor
+from rfteach.auto import AutoKernelRegressor
 from rfteach.bandwidth import learn_bandwidth, median_bandwidth
 from rfteach.datasets import load_regression
 from rfteach.evidence.verdicts import corrected_error
@@ -114,7 +117,37 @@ def boosting(X, y, seed):
         learning_rate=0.05, max_iter=2000, early_stopping=True, n_iter_no_change=20, random_state=seed).fit(X, y)
 
 
-METHODS = {"RandomFeatureRidge": fourier, "RandomFeatureRidge, learned bandwidths": fourier_learned,
+def boosting_default(X, y, seed):
+    """scikit-learn's HistGradientBoostingRegressor as it comes."""
+    return HistGradientBoostingRegressor(random_state=seed).fit(X, y)
+
+
+def boosting_tuned(X, y, seed):
+    """The same, the best of 30 random settings by 3 folds."""
+    settings = {"learning_rate": loguniform(0.02, 0.3), "max_iter": randint(100, 1000), "max_leaf_nodes": randint(8, 64),
+                "min_samples_leaf": randint(2, 40), "l2_regularization": loguniform(1e-4, 10), "max_features": uniform(0.4, 0.6)}
+    model = HistGradientBoostingRegressor(random_state=seed, early_stopping=False)
+    return RandomizedSearchCV(model, settings, n_iter=30, cv=3, random_state=seed).fit(X, y)
+
+
+def auto(X, y, seed, time_budget=None):
+    """AutoKernelRegressor, no setting."""
+    return AutoKernelRegressor(time_budget=time_budget, random_state=seed).fit(X, y)
+
+
+def auto_in_ten_seconds(X, y, seed):
+    """The same with a time budget of 10 seconds."""
+    return auto(X, y, seed, time_budget=10)
+
+
+def learned_metric(X, y, seed):
+    """RFMRegressor, no setting."""
+    return RFMRegressor(random_state=seed).fit(X, y)
+
+
+METHODS = {"AutoKernelRegressor": auto, "AutoKernelRegressor, 10 s": auto_in_ten_seconds, "RFMRegressor": learned_metric,
+           "HistGradientBoosting, as it comes": boosting_default, "HistGradientBoosting, tuned": boosting_tuned,
+           "RandomFeatureRidge": fourier, "RandomFeatureRidge, learned bandwidths": fourier_learned,
            "RandomFeatureRidge, learned by leave-one-out": fourier_learned_loo,
            "RBFRegressor": rbf_network, "NystroemFeatures + ridge": nystroem, "SRFERegressor": srfe,
            "HARFERegressor": harfe, "linear ridge": linear, "KernelRidge": kernel_ridge,
