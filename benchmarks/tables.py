@@ -127,7 +127,7 @@ def boosting_tuned(X, y, seed):
     settings = {"learning_rate": loguniform(0.02, 0.3), "max_iter": randint(100, 1000), "max_leaf_nodes": randint(8, 64),
                 "min_samples_leaf": randint(2, 40), "l2_regularization": loguniform(1e-4, 10), "max_features": uniform(0.4, 0.6)}
     model = HistGradientBoostingRegressor(random_state=seed, early_stopping=False)
-    return RandomizedSearchCV(model, settings, n_iter=30, cv=3, random_state=seed).fit(X, y)
+    return RandomizedSearchCV(model, settings, n_iter=30, cv=3, random_state=seed, n_jobs=2).fit(X, y)
 
 
 def auto(X, y, seed, time_budget=None):
