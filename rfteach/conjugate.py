@@ -267,6 +267,8 @@ def gram_cg(
     flag(fit_intercept=fit_intercept)
     X, Y, w, kernel, first, dtype, home = _opened(kernel, X, Y, w)
     D, share, constant = (w / lam).sqrt(), None, torch.zeros_like(Y[0])
+    if not torch.isfinite(8 * (w / lam).sum()):  # more than any entry of (3.42)
+        raise ValueError(f"lam must not be so small that w / lam overflows, got {lam:g}")
     if fit_intercept:
         share, low = w / w.sum(), Y.amin(0)
         constant = low + share @ (Y - low)

@@ -51,11 +51,10 @@ SETTINGS = [
     "seed", "select_waves.n", "selection", "settings", "settle.C", "shape",
     "share_attributes.model", "sigmas", "sign", "single", "sizes", "slopes", "solver", "source",
     "sparse", "split", "standardize", "statistic", "store.C", "store.model", "sums", "supports",
-    "symmetric.G", "talk", "targets_of_rows.T", "targets_of_rows.Y", "targets_of_rows.like",
-    "targets_of_rows.w", "tensors", "thing", "tier", "tiles.m", "timeout", "title", "tol", "topic",
-    "topics", "transposed", "units", "upper", "validation", "validation_fraction", "vdim",
-    "verbose", "violates", "vmax", "vmin", "warm_start", "wave_features.phi", "wave_features.scale",
-    "weighted_quantiles.w", "yerr",
+    "symmetric.G", "talk", "targets_of_rows.T", "targets_of_rows.like", "tensors", "thing", "tier",
+    "tiles.m", "timeout", "title", "tol", "topic", "topics", "transposed", "units", "upper",
+    "validation", "validation_fraction", "vdim", "verbose", "violates", "vmax", "vmin",
+    "warm_start", "wave_features.phi", "wave_features.scale", "weighted_quantiles.w", "yerr",
 ]
 
 
