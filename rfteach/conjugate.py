@@ -7,13 +7,14 @@ __all__ = ['ConjugateRidge', 'gram_cg']
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0005
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from .arrays import Array, ArrayLike, Like, as_tensor, distinct_rows, empty, power_of_two, row_blocks, tiles
-from .checks import flag, integer, number, same_rows
+from .arrays import Array, ArrayLike, as_tensor, distinct_rows, empty, power_of_two, row_blocks, tiles
+from .checks import flag, integer, number
+from .kernel_ridge import targets_of_rows
 from .kernels import Kernel, as_kernel
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0011
@@ -140,16 +141,8 @@ class ConjugateRidge:
 def _opened(kernel, X, Y, w):
     """X in bandwidths, Y and w of rows with a weight, in float64; kernel of bandwidth one; what else is needed."""
     X, like = as_tensor(X)
-    Y, like_Y = as_tensor(Y, name="Y", ndim=(1, 2))
-    if X.device != Y.device:
-        raise ValueError(f"X and Y must be on one device, got {X.device} and {Y.device}")
-    w = torch.ones(len(X), device=X.device) if w is None else as_tensor(w, name="w", ndim=1)[0]
-    same_rows(X=X, Y=Y, w=w)
-    if (w < 0).any() or not (w > 0).any():
-        low, high = map(float, torch.aminmax(w))
-        raise ValueError(f"w must be at least zero, and not zero everywhere, got {low:g} to {high:g}")
-    kind = "torch" if "torch" in (like.kind, like_Y.kind) else "numpy"
-    like = Like(kind, torch.promote_types(like.dtype, like_Y.dtype), like.device)
+    Y, w, like, like_Y = targets_of_rows("X", X, like, Y, w)
+    like = replace(like, dtype=torch.promote_types(like.dtype, like_Y.dtype))
     shape, dtype, kept = Y.shape, X.dtype, (w > 0).nonzero()[:, 0].to(X.device)
     X, Y, w = (T.detach().to(X.device).double()[kept] for T in (X, Y[:, None] if Y.ndim == 1 else Y, w))
     unit = power_of_two(Y)
@@ -274,6 +267,8 @@ def gram_cg(
     flag(fit_intercept=fit_intercept)
     X, Y, w, kernel, first, dtype, home = _opened(kernel, X, Y, w)
     D, share, constant = (w / lam).sqrt(), None, torch.zeros_like(Y[0])
+    if not torch.isfinite(8 * (w / lam).sum()):  # more than any entry of (3.42)
+        raise ValueError(f"lam must not be so small that w / lam overflows, got {lam:g}")
     if fit_intercept:
         share, low = w / w.sum(), Y.amin(0)
         constant = low + share @ (Y - low)

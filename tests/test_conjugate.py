@@ -199,6 +199,8 @@ def test_an_only_row_and_what_came_in_stays():
 
 @pytest.mark.parametrize("call, error, words", [
     (lambda X, y: gram_cg("gaussian", X, y, 0.0), ValueError, r"lam must be a number in \(0, inf\), got 0"),
+    (lambda X, y: gram_cg("gaussian", X, y, 1e-308), ValueError, "lam must not be so small that w / lam overflows, got 1e-308"),
+    (lambda X, y: gram_cg("gaussian", X, y, 1e-308, n_landmarks=0), ValueError, "lam must not be so small"),
     (lambda X, y: gram_cg("gaussian", X, y, "1"), TypeError, "lam must be a number"),
     (lambda X, y: gram_cg("gaussian", X, y[:4], 1.0), ValueError, "X and Y and w must have as many rows, got 5 and 4 and 5"),
     (lambda X, y: gram_cg("gaussian", X, y, 1.0, y[:3]), ValueError, "X and Y and w must have as many rows"),

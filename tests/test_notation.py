@@ -51,10 +51,11 @@ SETTINGS = [
     "search", "seed", "select_waves.n", "selection", "settings", "settle.C", "shape",
     "share_attributes.model", "sigmas", "sign", "single", "sizes", "slopes", "smoothed.w", "solver",
     "source", "sparse", "split", "standardize", "statistic", "store.C", "store.model", "sums",
-    "supports", "symmetric.G", "talk", "tell", "tensors", "thing", "tier", "tiles.m", "time_budget",
-    "timeout", "title", "tol", "topic", "topics", "transposed", "units", "upper", "validation",
-    "validation_fraction", "vdim", "verbose", "violates", "vmax", "vmin", "warm_start",
-    "wave_features.phi", "wave_features.scale", "weighted_quantiles.w", "yerr",
+    "supports", "symmetric.G", "talk", "targets_of_rows.T", "targets_of_rows.like", "tell",
+    "tensors", "thing", "tier", "tiles.m", "time_budget", "timeout", "title", "tol", "topic",
+    "topics", "transposed", "units", "upper", "validation", "validation_fraction", "vdim",
+    "verbose", "violates", "vmax", "vmin", "warm_start", "wave_features.phi", "wave_features.scale",
+    "weighted_quantiles.w", "yerr",
 ]
 
 
