@@ -398,20 +398,21 @@ class _Auto(Model):
         simple = [constant_left_out(judges)] + [plane_left_out(judges)] * bool(board)
         names, families = list(METRICS), list(FAMILIES)
         board.sort(key=lambda c: (names.index(c.metric), families.index(c.family)))
-        share, left_out = self._choose(simple + board, dropped, judges, rng)
+        share, left_out = self._choose(simple, board, dropped, judges, rng)
         used = [(c, float(a)) for c, a in zip(simple + board, share) if a > 0]
         self._members = self._fits(used, metrics, rows, judges, budget - (time.perf_counter() - start))
         self._after(judges, left_out)
         self.relevance_ = self._relevance(rows, rng)
 
-    def _choose(self, board, dropped, judges, rng):
-        """Weights of the candidates, what they are centred by, and the report."""
+    def _choose(self, simple, board, dropped, judges, rng):
+        """Weights of the candidates, the simple ones first; what is predicted for rows left out; and the report."""
+        board, few = simple + board, len(simple)
         self._centre = (judges.w @ judges.Y / judges.w.sum()).cpu()
         if len(board) == 1:
             share, error, spread = np.ones(1), board[0].error, board[0].standard_error
         else:
-            P = np.stack([c.left_out.cpu().numpy() for c in board])
-            found = combine(P, judges.Y.cpu().numpy(), judges.w.cpu().numpy(), n_draws=_DRAWS, random_state=rng)
+            P, Y, w = (T.cpu().numpy() for T in (torch.stack([c.left_out for c in board]), judges.Y, judges.w))
+            found = combine(P, Y, w, n_simple=few, n_draws=_DRAWS, random_state=rng)
             share, error, spread = found.weights, found.error, found.standard_error
         k, centre, w = judges.Y.shape[1], self._centre.to(judges.Y), judges.w / judges.w.sum()
         left_out = centre + sum(a * (c.left_out - centre) for c, a in zip(board, share))

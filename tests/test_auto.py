@@ -247,12 +247,13 @@ def test_nothing_to_learn_from():
 
 
 def test_noise_gives_the_mean():
+    """A plane by least squares would be 3 % worse than the mean on average, a kernel that interpolates 100 %."""
     rng = np.random.default_rng(0)
     worse = []
-    for seed in range(3):
+    for seed in range(8):
         X, y = rng.normal(size=(100, 3)), rng.normal(size=100)
         worse.append(np.mean((AutoKernelRegressor(random_state=seed).fit(X, y).predict(rng.normal(size=(300, 3))) - y.mean()) ** 2))
-    assert np.mean(worse) < 0.06
+    assert np.mean(worse) < 0.06 and np.median(worse) < 0.03
 
 
 def test_a_plane_is_a_plane():
