@@ -229,18 +229,6 @@ def _(c, given, answer):
         if not slopes[k] >= -zero[k]:
             return f"c[{k}] = {c[k]:.6g}, and half the sum of squares falls as it grows: its slope is {slopes[k]:.6g}"
 
-
-@two_weights.property("the candidates may change places")
-def _(c, given, answer):
-    found = answer(given.P[::-1], given.y, given.w)
-    return differ(found, c[::-1], "c of the candidates in the other order", "c reversed")
-
-
-@two_weights.property("units")
-def _(c, given, answer):
-    found = answer(10 * given.P, given.y, given.w)
-    return differ(found, c / 10, "c for predictions ten times as large", "a tenth of c")
-
 # %% ../../nbs/notes/13c_auto.ipynb #ed31b5aa
 slope_and_offset = Exercise("auto.slope_and_offset", "[a, b]", sizes=(2, 3, 5, 8, 20), rtol=1e-6)
 
@@ -334,11 +322,5 @@ def _(theta, given, answer):
 
 @slope_and_offset.property("a shift of all values goes into the offset")
 def _(theta, given, answer):
-    found, want = answer(given.f + 2, given.y, given.w), [theta[0], theta[1] - 2 * theta[0]]
-    return differ(found, want, "[a, b] for values that are larger by 2", "[a, b - 2a]", 1e-6)
-
-
-@slope_and_offset.property("the classes may change places")
-def _(theta, given, answer):
-    found, want = answer(-given.f, 1 - given.y, given.w), [theta[0], -theta[1]]
-    return differ(found, want, "[a, b] for -f and the other class", "[a, -b]", 1e-6)
+    found, want = answer(given.f + 20, given.y, given.w), [theta[0], theta[1] - 20 * theta[0]]
+    return differ(found, want, "[a, b] for values that are larger by 20", "[a, b - 20a]", 1e-6)
