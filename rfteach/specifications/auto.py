@@ -127,8 +127,8 @@ def _(error, given, answer):
     found = [answer(rng.chisquare(1, (20, 30)), rng.integers(0, 30, (10, 30))) for _ in range(40)]
     z = (np.mean(found) - 1) / (np.std(found, ddof=1) / 40**0.5)
     if not abs(z) < 5:
-        side = "below" if z < 0 else "above"
-        return f"all 20 candidates have the error 1 on new rows; yours lies {abs(z):.0f} standard errors {side}, in 40 tables"
+        where = f"{abs(z):.0f} standard errors {'below' if z < 0 else 'above'}"
+        return f"all 20 candidates have the error 1 on new rows; over 40 tables, yours lies {where}"
 
 
 @honest_error.property("a loss that is added to all candidates moves no choice")
