@@ -167,12 +167,12 @@ def _by_gradients(rows):
 
 
 _MOST_COLUMNS = 60  # that bandwidths are learned for
-METRICS = {  # how each is learned from rows, and from how many
-    "standard": (lambda rows: Metric(), 0),
-    "rough": (partial(_by_bandwidths, kernel="laplacian1", criterion="evidence"), 1000),
-    "smooth": (partial(_by_bandwidths, kernel="gaussian", criterion="evidence"), 500),
-    "left out": (partial(_by_bandwidths, kernel="laplacian1", criterion="loo"), 1000),
-    "gradients": (_by_gradients, 1000),
+METRICS = {  # how each is learned from rows, from how many, and how many it wants for each column
+    "standard": (lambda rows: Metric(), 0, 0),
+    "rough": (partial(_by_bandwidths, kernel="laplacian1", criterion="evidence"), 1000, 0),
+    "smooth": (partial(_by_bandwidths, kernel="gaussian", criterion="evidence"), 500, 0),
+    "left out": (partial(_by_bandwidths, kernel="laplacian1", criterion="loo"), 1000, 10),
+    "gradients": (_by_gradients, 1000, 0),
 }
 
 # %% ../nbs/13c_auto.ipynb #13c53746
@@ -251,8 +251,9 @@ def race(
     scouts, second = rows.first(_SCOUTS) if len(rows) > 1.5 * _SCOUTS else rows, rows.first(_SECOND)
     more = len(second) > len(scouts)
     metrics, board, until = {}, [], 0.5 if more else 0.9
-    for name, (learn, m) in METRICS.items():
-        if m and (not go_on(0.8 * until) or rows.Z.shape[1] == 1 or rows.Z.shape[1] > _MOST_COLUMNS and learn is not _by_gradients):
+    D = rows.Z.shape[1]
+    for name, (learn, m, least) in METRICS.items():
+        if m and (not go_on(0.8 * until) or D == 1 or D > _MOST_COLUMNS and learn is not _by_gradients or len(rows) < least * D):
             continue
         metric = learn(rows.first(m))
         if metric is None:
