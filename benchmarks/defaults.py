@@ -24,6 +24,7 @@ from sklearn.linear_model import RidgeCV
 from harness import machine
 from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.agop import RFMRegressor
+from rfteach.auto import AutoKernelRegressor
 from rfteach.datasets import load_propulsion, load_regression, sobol_g
 from rfteach.eigenpro import EigenProRegressor
 from rfteach.features import RandomFourierFeatures
@@ -51,6 +52,7 @@ MODELS = {
     "SparsePCE": lambda seed: SparsePCE(),
     "AdaptiveFeatureRegressor": lambda seed: AdaptiveFeatureRegressor(random_state=seed),
     "RFMRegressor": lambda seed: RFMRegressor(random_state=seed),
+    "AutoKernelRegressor": lambda seed: AutoKernelRegressor(random_state=seed),
     "ProjectedSurrogate": lambda seed: ProjectedSurrogate(random_state=seed),
     "RandomFeatureRidge, learned": lambda seed: RandomFeatureRidge(RandomFourierFeatures(
         bandwidth="learned", n_components=500, form="paired", random_state=seed)),

@@ -147,6 +147,7 @@ def cases():
     """The table: name, case."""
     from rfteach.adaptive import AdaptiveFeatureRegressor
     from rfteach.agop import RFMClassifier, RFMRegressor
+    from rfteach.auto import AutoKernelClassifier, AutoKernelRegressor
     from rfteach.columns import TableEncoder
     from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
     from rfteach.features import RandomFourierFeatures
@@ -194,6 +195,10 @@ def cases():
         Case(lambda: RFMClassifier(n_rounds=1, metric="full", alpha=0.1), dict(n_rounds=[0, "auto"]), True,
              rounding=1e-6, refuses=one_label,
              large=(20_000, dict(n_rounds=0, n_subsample=200, n_centers=200), 200)),
+        Case(lambda: AutoKernelRegressor(time_budget=1e-9), dict(random_state=[0, 1]), True, True, rounding=1e-5,
+             skip=("dtypes", "not finite")),  # one candidate, whatever the clock says
+        Case(lambda: AutoKernelClassifier(time_budget=1e-9), dict(random_state=[0, 1]), True, rounding=1e-5,
+             skip=("dtypes", "not finite"), refuses=one_label),
         Case(TableEncoder, dict(max_levels=[2, 5]), True, skip=("dtypes", "not finite")),  # a gap is NaN
         Case(Attention, {}, limits=True, skip=("dtypes", "frames", "not finite", "searches", "interrupts")),
     ]

@@ -44,6 +44,7 @@ _PUBLIC = {
     "agop": ["RFMClassifier", "RFMRegressor", "kernel_gradients"],
     "columns": ["TableEncoder"],
     "averaging": [],
+    "auto": ["AutoKernelClassifier", "AutoKernelRegressor"],
     "evidence.published": [],
     "evidence.protocols": [],
     "evidence.sparse": [],

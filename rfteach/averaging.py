@@ -91,11 +91,11 @@ class Combination:
     Attributes
     ----------
     weights : numpy.ndarray of shape (m,)
-        Weights of the candidates, ≥ 0; a single one where one was picked.
+        Weights of the candidates, ≥ 0; a single one where a simple one was kept.
     centre : numpy.ndarray of shape (k,)
         The μ of (13.9): the prediction is μ plus Σ weights (candidate - μ).
-    picked : int
-        The candidate that would be, or was, picked.
+    simple : int
+        The best of the simple candidates, by (13.7).
     error, standard_error : float
         Mean square of what was chosen on rows that took no part in the choice, (13.6), summed over outputs.
     errors, standard_errors : numpy.ndarray of shape (m,)
@@ -104,7 +104,7 @@ class Combination:
 
     weights: np.ndarray
     centre: np.ndarray
-    picked: int
+    simple: int
     error: float
     standard_error: float
     errors: np.ndarray
@@ -112,9 +112,9 @@ class Combination:
 
 
 def combine(
-    P: np.ndarray, Y: np.ndarray, w: np.ndarray, *, n_draws: int = 100, random_state: Seed = 0
+    P: np.ndarray, Y: np.ndarray, w: np.ndarray, *, n_simple: int = 1, n_draws: int = 100, random_state: Seed = 0
 ) -> Combination:
-    """Pick one of the candidates, or average them where that is better.
+    """Average the candidates, where that is better than the simple ones among them.
 
     Parameters
     ----------
@@ -124,6 +124,8 @@ def combine(
         Targets; outputs should have comparable units.
     w : array of shape (n,)
         Weights of the rows, positive.
+    n_simple : int, default 1
+        How many of the first candidates are simple.
     n_draws : int, default 100
         Draws for the honest error (13.6).
     random_state : see `rfteach.arrays.random_generator`, default 0
@@ -146,15 +148,17 @@ def combine(
     """
     centre = w @ Y / w.sum()
     P, Y = P - centre, Y - centre
-    losses = honest_losses(P, Y, w, [pick_one, _trimmed], n_draws=n_draws, random_state=random_state)
+    few = integer(f"[1, {len(P)}]", n_simple=n_simple)
+    pick = lambda P, Y, w: np.pad(pick_one(P[:few], Y, w), (0, len(P) - few))
+    losses = honest_losses(P, Y, w, [pick, _trimmed], n_draws=n_draws, random_state=random_state)
     seen = ~np.isnan(losses[0])
     one, many = losses[:, seen]
-    picked = pick_one(P, Y, w)
+    simple = pick(P, Y, w)
     averaged = bool(seen.any()) and better(one - many, w[seen])
     error, spread = _mean(many if averaged else one, w[seen])
     errors, spreads = np.transpose([_mean(loss, w) for loss in np.square(Y - P).sum(2)])
-    weights = _trimmed(P, Y, w) if averaged else picked
-    return Combination(weights, centre, int(picked.argmax()), error, spread, errors, spreads)
+    weights = _trimmed(P, Y, w) if averaged else simple
+    return Combination(weights, centre, int(simple.argmax()), error, spread, errors, spreads)
 
 
 def _trimmed(P, Y, w):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -61,6 +62,8 @@ def _read(values, name):
             raise ValueError(f"column {name!r} mixes numbers with {word!r}; expected numbers, or levels of a category")
         elif strange := [v for v in here if not (isinstance(v, (str, bool, np.bool_)) or _is_number(v))]:
             raise TypeError(f"column {name!r} holds {type(strange[0]).__name__}; expected numbers, words or booleans")
+    elif A.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: column {name!r} has dtype {A.dtype}")
     else:
         raise TypeError(f"column {name!r} has dtype {A.dtype}; expected numbers, words, booleans or categories")
     if A.dtype.kind == "f" and np.isinf(A).any():
@@ -199,13 +202,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _columns(self, X, reset):
         """Names and values of the columns, checked."""
         refuse_masked(X, "X")
+        if sp.issparse(X):
+            raise TypeError("X is sparse; expected a table with columns, which X.toarray() makes of it")
         named = hasattr(X, "columns") and hasattr(X, "__getitem__")
         X = X if named else np.asarray(X)
         if not named and X.ndim != 2:
-            raise ValueError(f"X: Expected 2D array, got {X.ndim}D array of shape {X.shape}")
+            raise ValueError(f"X: Expected 2D array, got {X.ndim}D array of shape {X.shape}. Reshape your data.")
         names = list(X.columns) if named else [f"x{j}" for j in range(X.shape[1])]
         if not names or not len(X):
-            raise ValueError(f"X is empty: got {len(X)} rows and {len(names)} columns, expected one of each at least")
+            none = "0 feature(s)" if len(X) else "0 sample(s)"  # in scikit-learn's words
+            raise ValueError(f"X is empty: {none} (shape=({len(X)}, {len(names)})) while a minimum of 1 is required.")
         validate_data(self, X, reset=reset, skip_check_array=True)  # number and names of the columns
         if named:
             return [(name, _read(X.iloc[:, j] if hasattr(X, "iloc") else X[name], name)) for j, name in enumerate(names)]

@@ -37,7 +37,12 @@ def _spectrum(K, Y, w, fit_intercept):
     n, root, largest, means = len(K), w.sqrt(), (w * K.diagonal()).max(), torch.zeros_like(torch.cat([K[0], Y[0]]))
     if fit_intercept:
         means = torch.cat([_without_means(K, w, raised=False)[0], w @ Y / w.sum()])
-    e, U = torch.linalg.eigh(K.mul_(root).mul_(root[:, None]))
+    K.mul_(root).mul_(root[:, None])
+    if fit_intercept:  # the constant, of eigenvalue 0, would mix with the vectors of tiny ones: above all of them it cannot
+        K.addr_(root, root, alpha=2 * K.norm() / w.sum())
+    e, U = torch.linalg.eigh(K)
+    if fit_intercept:
+        e[-1] = 0.0
     keep = e > torch.finfo(e.dtype).eps * n * torch.maximum(e.max(), largest)
     U, s = U[:, keep], e[keep].sqrt()
     y = (Y - means[n:]) * root[:, None]
@@ -49,7 +54,7 @@ def _spectrum(K, Y, w, fit_intercept):
 def _dual(spectrum, lam):
     """Coefficients (n, k) and intercept (k,) by (3.38)."""
     coef, n = spectrum.coef(lam), len(spectrum.V)
-    if spectrum.fit_intercept:  # they add up to zero; eigenvectors of tiny eigenvalues hold a little of the constant
+    if spectrum.fit_intercept:  # they add up to zero; small eigenvalues magnify what rounding leaves of the constant
         coef = coef - coef.mean(0)
     return coef, spectrum.means[n:] - spectrum.means[:n] @ coef
 

@@ -1,0 +1,350 @@
+"""Which kernel: the race against slow fits, what must not matter, tables as they come, edges, the estimators' contract."""
+
+import doctest
+import pickle
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_friedman1
+from sklearn.metrics import log_loss
+from sklearn.utils.estimator_checks import check_estimator
+
+import rfteach.auto
+from rfteach.auto import FAMILIES, AutoKernelClassifier, AutoKernelRegressor, Candidate, calibrate, descend, smoothed
+from rfteach.columns import TableEncoder
+
+matplotlib.use("Agg")
+BOTH = [AutoKernelRegressor, AutoKernelClassifier]
+QUICK = dict(time_budget=1e-9)  # one candidate, whatever the clock says
+
+
+ALL_METRICS = {"test_a_learned_metric_pays_for_what_it_fits", "test_the_error_is_honest", "test_report_plot_pickle_clone"}
+
+
+@pytest.fixture(autouse=True)
+def few_metrics(request, monkeypatch):
+    """Learning five metrics takes seconds: most of the tests do without four of them."""
+    if request.function.__name__ not in ALL_METRICS:
+        only = {name: rfteach.auto.METRICS[name] for name in ("standard", "gradients")}
+        monkeypatch.setattr(rfteach.auto, "METRICS", only)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A race of two rounds on few rows."""
+    monkeypatch.setattr(rfteach.auto, "_SCOUTS", 60)
+    monkeypatch.setattr(rfteach.auto, "_SECOND", 120)
+
+
+def problem(n=150, d=3, seed=0, noise=0.1):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + noise * rng.normal(size=n)
+
+
+def refit(model, X, y, X_new, w=None):
+    """The prediction that the report describes, by linear systems; for metrics of the columns as they are."""
+    encoder = TableEncoder().fit(X, sample_weight=w)
+    Z, Z_new = encoder.transform(X), encoder.transform(X_new)
+    w = np.ones(len(y)) if w is None else w / w.mean()
+    mean, spread = np.average(y, weights=w), np.sqrt(np.average((y - np.average(y, weights=w)) ** 2, weights=w))
+    t, out = (y - mean) / spread, 0.0
+    r = model.report_
+    for k, metric, bandwidth, lam, weight in zip(*(r[key] for key in ("kernel", "metric", "bandwidth", "penalty", "weight"))):
+        if weight == 0 or k == "constant":
+            continue
+        if k == "plane":
+            R = Z - w @ Z / w.sum()
+            slopes = np.linalg.solve(R.T @ (w[:, None] * R) + lam * np.eye(Z.shape[1]), R.T @ (w * t))
+            out = out + weight * ((Z_new - w @ Z / w.sum()) @ slopes)
+            continue
+        assert metric == "standard"
+        kernel = FAMILIES[k][0](bandwidth=bandwidth)
+        A = np.block([[kernel(Z) + lam * np.diag(1 / w), np.ones((len(t), 1))], [np.ones((1, len(t))), np.zeros((1, 1))]])
+        a = np.linalg.solve(A, np.r_[t, 0])
+        out = out + weight * (kernel(Z_new, Z) @ a[:-1] + a[-1])
+    return mean + spread * out
+
+
+# --- the race
+
+
+def test_the_report_says_what_is_predicted(monkeypatch):
+    X, y = problem()
+    only = {"standard": rfteach.auto.METRICS["standard"]}
+    monkeypatch.setattr(rfteach.auto, "METRICS", only)
+    w = np.random.default_rng(1).uniform(0.2, 2, len(y))
+    for target in (y, X @ [1.0, 2.0, 0.0] + 0.5 * y, np.sign(X[:, 0]) + np.floor(X[:, 1])):
+        for v in (None, w):
+            model = AutoKernelRegressor().fit(X, target, sample_weight=v)
+            new = np.random.default_rng(2).normal(size=(20, 3))
+            np.testing.assert_allclose(model.predict(new), refit(model, X, target, new, v), atol=1e-4)
+
+
+def test_descent_ends_where_neighbours_are_worse():
+    X, y = problem(80)
+    rows = rfteach.auto.Rows(torch.from_numpy(X), torch.from_numpy(y)[:, None], torch.ones(80).double())
+    for family in FAMILIES:
+        found = descend(family, "standard", rows.Z, rows, 1.0, lambda: True)
+        limit = 2.0**6 * rfteach.auto._distance(rows.Z, family)
+        for factor in (0.5, 2.0) if found.bandwidth < limit else (0.5,):
+            other = rfteach.auto.by_path(Candidate(family, bandwidth=factor * found.bandwidth), rows.Z, rows)
+            assert other.error > found.error * (1 - 2e-3)
+
+
+def test_a_learned_metric_pays_for_what_it_fits():
+    """Pure noise in many inputs: bandwidths for each, learned by leave-one-out, must not look better than nothing."""
+    errors, moved = [], []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(120, 15)), rng.normal(size=120)
+        model = AutoKernelRegressor().fit(X, y)
+        errors.append(model.error_ / y.var())
+        moved.append(np.var(model.predict(rng.normal(size=(200, 15)))))
+    assert np.mean(errors) > 0.9 and np.mean(moved) < 0.1
+
+
+def test_two_rounds(small):
+    X, y = problem(200)
+    model = AutoKernelRegressor().fit(X, y)
+    assert set(model.report_["rows"]) == {60, 120}
+    assert not model.report_["weight"][model.report_["rows"] == 60].any() and model.n_rows_ == 200
+    assert (np.diff(model.report_["error"][model.report_["rows"] == 120]) >= 0).all()
+
+
+def test_the_error_is_honest():
+    ratios = []
+    for seed in range(4):
+        X, y = make_friedman1(120, noise=1.0, random_state=seed)
+        model = AutoKernelRegressor().fit(X, y)
+        X_new, y_new = make_friedman1(2000, noise=1.0, random_state=100 + seed)
+        ratios.append(np.mean((model.predict(X_new) - y_new) ** 2) / model.error_)
+    error = np.std(ratios) / 4**0.5
+    assert abs(np.mean(ratios) - 1) < 0.15 + 3 * error and error < 0.15
+
+
+@pytest.mark.parametrize("direct, iterated", [(50, 1000), (50, 60)])
+def test_the_other_solvers_agree(monkeypatch, direct, iterated):
+    X, y = problem(150)
+    right = AutoKernelRegressor().fit(X, y)
+    monkeypatch.setattr(rfteach.auto, "_DIRECT", direct)
+    monkeypatch.setattr(rfteach.auto, "_ITERATED", iterated)
+    other = AutoKernelRegressor().fit(X, y)
+    assert other.report_["weight"].tolist() == right.report_["weight"].tolist()
+    assert np.abs(other.predict(X) - right.predict(X)).max() < 0.05  # its penalty has a floor
+
+
+def test_less_time_fewer_rows(monkeypatch, small):
+    X, y = problem(400)
+    monkeypatch.setattr(rfteach.auto, "_work", lambda n: 1e30)
+    model = AutoKernelRegressor(time_budget=1e6).fit(X, y)
+    assert model.n_rows_ == 120
+    assert AutoKernelRegressor(**QUICK).fit(X, y).report_["kernel"].tolist()[:1] != []
+
+
+# --- what must not matter
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_order_copies_weights_and_units(estimator):
+    X, y = problem(90)
+    y = y > 0 if estimator is AutoKernelClassifier else y
+    of = lambda model, A=X: model.decision_function(A) if estimator is AutoKernelClassifier else model.predict(A)
+    right = of(estimator().fit(X, y))
+    order = np.random.default_rng(0).permutation(90)
+    np.testing.assert_allclose(of(estimator().fit(X[order], y[order])), right, atol=1e-5)
+    twice = np.repeat(np.arange(90), 1 + np.arange(90) % 2)
+    weighted = of(estimator().fit(X, y, sample_weight=1.0 + np.arange(90) % 2))
+    np.testing.assert_allclose(of(estimator().fit(X[twice], y[twice])), weighted, atol=1e-5)
+    padded = np.r_[X, 100 + X[:5]], np.r_[y, y[:5]], np.r_[np.ones(90), np.zeros(5)]
+    np.testing.assert_allclose(of(estimator().fit(padded[0], padded[1], sample_weight=padded[2])), right, atol=1e-5)
+    np.testing.assert_allclose(of(estimator().fit(8 * X + 1, y), 8 * X + 1), right, atol=1e-4)
+
+
+def test_units_of_the_targets():
+    X, y = problem(90)
+    right = AutoKernelRegressor().fit(X, y)
+    other = AutoKernelRegressor().fit(X, 1e6 * y - 3e6)
+    np.testing.assert_allclose(other.predict(X), 1e6 * right.predict(X) - 3e6, rtol=1e-4, atol=10)
+    np.testing.assert_allclose(other.error_, 1e12 * right.error_, rtol=1e-2)
+
+
+# --- tables as people have them
+
+
+def table(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"size": rng.normal(size=n), "kind": rng.choice(["a", "b", "c"], n), "new": rng.random(n) < 0.5,
+                          "idle": pd.Categorical(rng.choice(["u", "v"], n))})
+    y = frame["size"] + frame["kind"].map({"a": 0.0, "b": 2.0, "c": -1.0}) * np.where(frame["new"], 1, 0.5)
+    frame.loc[rng.random(n) < 0.1, "size"] = np.nan
+    return frame, y.to_numpy() + 0.05 * rng.normal(size=n)
+
+
+def test_frames_with_words_and_gaps():
+    frame, y = table()
+    model = AutoKernelRegressor().fit(frame, y)
+    new, truth = table(100, 1)
+    seen = ~new["size"].isna()
+    assert np.corrcoef(model.predict(new)[seen], truth[seen])[0, 1] > 0.95
+    assert model.feature_names_in_.tolist() == frame.columns.tolist() and model.n_features_in_ == 4
+    assert model.relevance_.argmin() == 3 and (model.relevance_ >= 0).all()
+    for wrong, part in ((new.drop(columns="kind"), "kind"), (new.assign(size="big"), "size")):
+        with pytest.raises(ValueError, match=part):
+            model.predict(wrong)
+    with pytest.raises(TypeError, match="when"):
+        AutoKernelRegressor().fit(frame.assign(when=pd.Timestamp("2020-01-01")), y)
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_what_cannot_be_taken_is_named(estimator):
+    X, y = problem(30)
+    with pytest.raises(TypeError, match="sparse"):
+        estimator().fit(sp.csr_array(X), y > 0)
+    with pytest.raises(ValueError, match="x1.*infinity"):
+        estimator().fit(np.where(np.arange(3) == 1, np.inf, X), y > 0)
+    with pytest.raises(ValueError, match="time_budget must be"):
+        estimator(time_budget=0).fit(X, y > 0)
+    with pytest.raises(ValueError, match="memory must be"):
+        estimator(memory=-1).fit(X, y > 0)
+
+
+# --- edges
+
+
+def test_tensors_and_precisions():
+    X, y = problem(50)
+    right = AutoKernelRegressor().fit(X, y).predict(X)
+    for A in (torch.from_numpy(X), torch.from_numpy(X).requires_grad_(), X.astype(np.float32), torch.from_numpy(X).float()):
+        found = AutoKernelRegressor().fit(A, y).predict(A)
+        assert type(found) is (torch.Tensor if isinstance(A, torch.Tensor) else np.ndarray)
+        assert found.dtype == A.dtype
+        assert np.mean((np.asarray(found) - right) ** 2) < 0.01  # rounded rows may come in another order
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 12])
+def test_few_rows(n):
+    X, y = problem(n)
+    model = AutoKernelRegressor().fit(X, y)
+    assert np.isfinite(model.predict(X)).all() and len(model.relevance_) == 3
+    if n < 10:
+        np.testing.assert_allclose(model.predict(X), y.mean())
+
+
+def test_nothing_to_learn_from():
+    X, y = problem(40)
+    for A, b in ((np.ones((40, 2)), y), (X, np.full(40, 3.0)), (X[:, :1] * 0, y)):
+        model = AutoKernelRegressor().fit(A, b)
+        np.testing.assert_allclose(model.predict(A), b.mean())
+        assert not model.relevance_.any()
+    one = AutoKernelRegressor().fit(X[:, :1], np.sin(2 * X[:, 0]))
+    assert one.error_ < 1e-2
+
+
+def test_noise_gives_the_mean():
+    """A plane by least squares would be 3 % worse than the mean on average, a kernel that interpolates 100 %."""
+    rng = np.random.default_rng(0)
+    worse = []
+    for seed in range(8):
+        X, y = rng.normal(size=(100, 3)), rng.normal(size=100)
+        worse.append(np.mean((AutoKernelRegressor(random_state=seed).fit(X, y).predict(rng.normal(size=(300, 3))) - y.mean()) ** 2))
+    assert np.mean(worse) < 0.06 and np.median(worse) < 0.03
+
+
+def test_a_plane_is_a_plane():
+    X, _ = problem(100)
+    rng = np.random.default_rng(1)
+    y = X @ [1.0, -2.0, 0.0] + 0.5 * rng.normal(size=100)
+    model = AutoKernelRegressor().fit(X, y)
+    new = rng.normal(size=(300, 3))
+    assert np.mean((model.predict(new) - new @ [1.0, -2.0, 0.0]) ** 2) < 0.03
+
+
+def test_several_outputs():
+    X, y = problem(100)
+    Y = np.c_[y, 100 * X[:, 2] + y, np.full(100, 2.0)]
+    model = AutoKernelRegressor().fit(X, Y)
+    assert model.predict(X).shape == (100, 3) and model.score(X, Y[:, :]) > 0.9
+    np.testing.assert_allclose(model.predict(X)[:, 2], 2.0)
+    assert model.error_.shape == (3,) and model.error_[2] == 0
+    np.testing.assert_allclose(model.error_[1] / model.error_[0], 1e4, rtol=3)
+
+
+def test_report_plot_pickle_clone():
+    X, y = problem(60)
+    model = AutoKernelRegressor(verbose=True).fit(X, y)
+    frame = pd.DataFrame(model.report_)
+    assert len(frame) > 20 and set(frame["kernel"]) == {*FAMILIES, "plane", "constant"}
+    ax = model.plot_report(most=5)
+    assert len(ax.get_yticks()) == 5
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+    np.testing.assert_array_equal(clone(model).fit(X, y).predict(X), model.predict(X))
+
+
+# --- classes
+
+
+def test_probabilities():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = AutoKernelClassifier().fit(X[::2], names[::2])
+    p = model.predict_proba(X[1::2])
+    assert p.shape == (75, 3) and model.score(X[1::2], names[1::2]) > 0.93
+    np.testing.assert_allclose(p.sum(1), 1)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X[1::2])), p)
+    assert (model.classes_[p.argmax(1)] == model.predict(X[1::2])).all()
+    assert log_loss(names[1::2], p) < 0.2
+    two = AutoKernelClassifier().fit(X[:100:2], names[:100:2])
+    scores, p = two.decision_function(X[:100]), two.predict_proba(X[:100])
+    np.testing.assert_allclose(np.log(p[:, 1] / p[:, 0]), scores, atol=1e-6)
+    assert (two.predict(X[:100]) == two.classes_[(scores > 0).astype(int)]).all()
+
+
+def test_probabilities_are_frequencies():
+    """Noisy labels: among new rows with a probability around p, a part p has the label."""
+    rng = np.random.default_rng(0)
+    draw = lambda n: (X := rng.normal(size=(n, 2)), rng.random(n) < 1 / (1 + np.exp(-2 * X[:, 0])))
+    gaps = []
+    for _ in range(3):
+        model = AutoKernelClassifier().fit(*draw(250))
+        X, y = draw(3000)
+        p = model.predict_proba(X)[:, 1]
+        gaps.append([np.mean(y[part] - p[part]) for part in (p < 0.3, (p >= 0.3) & (p < 0.7), p >= 0.7)])
+    assert np.abs(np.mean(gaps, 0)).max() < 0.08
+
+
+def test_calibration_is_a_minimum():
+    rng = np.random.default_rng(0)
+    F, w = rng.normal(size=(100, 3)), rng.uniform(0.1, 2, 100)
+    t = smoothed(np.eye(3)[rng.integers(0, 3, 100)], w / w.mean())
+    np.testing.assert_allclose(t.sum(1), 1)
+
+    def loss(a, b):
+        S = a * F + b
+        return w @ (np.log(np.exp(S).sum(1)) - (t * S).sum(1))
+
+    a, b = calibrate(F, t, w)
+    assert a >= 0
+    for _ in range(50):
+        assert loss(abs(a + 0.2 * rng.normal()), b + 0.2 * rng.normal(size=3)) >= loss(a, b) - 1e-6
+    assert calibrate(-np.eye(3)[t.argmax(1)], t, w)[0] < 1e-6  # values against their classes say nothing
+
+
+# --- contract
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.parametrize("estimator", BOTH)
+def test_scikit_learns_checks(estimator):
+    check_estimator(estimator(**QUICK))
+
+
+def test_examples():
+    found = doctest.testmod(rfteach.auto, optionflags=doctest.NORMALIZE_WHITESPACE, extraglobs={
+        "load_breast_cancer": __import__("sklearn.datasets", fromlist=["_"]).load_breast_cancer})
+    assert found.attempted > 5 and not found.failed
