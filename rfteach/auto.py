@@ -503,7 +503,7 @@ class _Auto(Model):
         ax.axvline(self._error, color="0.3", ls="--", lw=1, label="what was chosen")
         labels = [f"{k}, {m}" if m else k for k, m in zip(r["kernel"], r["metric"])]
         ax.set(yticks=at, yticklabels=labels, xlabel="error, in variances of the target")
-        ax.legend(fontsize="small")
+        ax.legend(fontsize="small", loc="lower left")
         return ax
 
     def __sklearn_tags__(self):
