@@ -503,7 +503,7 @@ class _Auto(Model):
         ax.axvline(self._error, color="0.3", ls="--", lw=1, label="what was chosen")
         labels = [f"{k}, {m}" if m else k for k, m in zip(r["kernel"], r["metric"])]
         ax.set(yticks=at, yticklabels=labels, xlabel="error, in variances of the target")
-        ax.legend(fontsize="small")
+        ax.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
         return ax
 
     def __sklearn_tags__(self):
@@ -606,8 +606,9 @@ def calibrate(F: np.ndarray, T: np.ndarray, w: np.ndarray) -> tuple[float, np.nd
 
 def smoothed(T: np.ndarray, w: np.ndarray) -> np.ndarray:
     """The targets (13.15) for shares T (n, k) of classes in each row, and weights w (n,) of the mean one."""
-    n_c = w @ T
-    return T @ ((np.diag(n_c) + 1) / (n_c + len(n_c))[:, None])
+    n_c, k = w @ T, T.shape[1]
+    own, other = (n_c + 1) / (n_c + 2), 1 / ((k - 1) * (n_c + 2))
+    return T @ (np.diag(own - other) + other[:, None])
 
 # %% ../nbs/13c_auto.ipynb #13c62569
 class AutoKernelClassifier(_Auto, Classifier):
