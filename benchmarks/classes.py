@@ -8,11 +8,8 @@ of the others takes half of the rows for testing. What is measured is kept in th
 split, and not measured again.
 """
 
-import argparse
-import json
 import time
 import warnings
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
-from harness import machine
+import records
 from rfteach.auto import AutoKernelClassifier
 from rfteach.datasets import load_mnist
 from rfteach.evidence.verdicts import corrected_error
@@ -138,31 +135,9 @@ def summary(record):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description="Accuracy and log-loss on six classification tables.")
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all if none is named: {', '.join(TABLES)}")
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD", choices=list(METHODS),
-                        help=f"all if none is named: {', '.join(METHODS)}")
-    parser.add_argument("--splits", type=int, default=5, metavar="N", help="random splits (5)")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="benchmarks/results/classes.json")
-    args = parser.parse_args(argv)
-    for table in args.tables:
-        if table not in TABLES:
-            parser.error(f"unknown table {table!r}; there are {', '.join(TABLES)}")
-    record = {"command": "python benchmarks/classes.py", "date": "", "machine": {}, "methods": {}, "tables": {}}
-    if args.out.exists():
-        record = json.loads(args.out.read_text(encoding="utf-8"))
-    record.update(date=date.today().isoformat(), machine=machine(),
-                  methods={method: make.__doc__.splitlines()[0] for method, make in METHODS.items()})
-    for seed in range(args.splits):
-        for table in args.tables or TABLES:
-            kept = record["tables"].setdefault(table, {})
-            for method in args.methods:
-                if str(seed) not in kept.setdefault(method, {}):
-                    kept[method][str(seed)] = measure(method, *split(table, seed), seed)
-                    print(table, method, seed, kept[method][str(seed)], flush=True)
-            record["tables"] = {name: record["tables"][name] for name in TABLES if name in record["tables"]}
-            args.out.parent.mkdir(parents=True, exist_ok=True)
-            args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    """Measure what is not in the file yet, and print the table."""
+    record = records.measure_tables(argv, "Accuracy and log-loss on six classification tables.", RESULTS, TABLES, METHODS, 5,
+                                    split, measure)
     print("\n" + summary(record))
 
 

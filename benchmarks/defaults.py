@@ -9,11 +9,9 @@ measured is kept in the file as it comes, by setting, model and draw, and not me
 """
 
 import argparse
-import json
 import os
 import time
 import warnings
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,7 @@ from sklearn.datasets import make_friedman1
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import RidgeCV
 
-from harness import machine
+import records
 from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.agop import RFMRegressor
 from rfteach.auto import AutoKernelRegressor
@@ -170,10 +168,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if unknown := [model for model in args.models if model not in MODELS]:
         parser.error(f"unknown model {unknown[0]!r}; there are {', '.join(MODELS)}")
-    record = {"command": "python benchmarks/defaults.py", "date": "", "machine": {}, "runs": {}}
-    if args.out.exists():
-        record = json.loads(args.out.read_text(encoding="utf-8"))
-    record.update(date=date.today().isoformat(), machine=machine())
+    record = records.opened(args.out, "python benchmarks/defaults.py", "runs")
     for seed in range(args.draws):
         for setting in args.settings:
             if setting not in NOISY and seed >= max(1, args.draws // 3):
@@ -183,9 +178,7 @@ def main(argv=None):
                 if str(seed) not in kept.setdefault(model, {}):
                     kept[model][str(seed)] = measure(model, *parts, seed)
                     print(setting, model, seed, kept[model][str(seed)], flush=True)
-            record["runs"] = {name: record["runs"][name] for name in [*NOISY, *QUIET, *REAL] if name in record["runs"]}
-            args.out.parent.mkdir(parents=True, exist_ok=True)
-            args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            records.written(args.out, record, "runs", [*NOISY, *QUIET, *REAL])
     print("\n" + summary(record))
 
 

@@ -7,10 +7,8 @@ kept in the file as it comes, by method and seed, and not measured again. Nothin
 """
 
 import argparse
-import json
 import time
 import warnings
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 
-from harness import machine
+import records
 from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.datasets import sobol_g, sobol_g_moments
 from rfteach.chaos import SparsePCE
@@ -155,20 +153,14 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if unknown := [method for method in args.methods if method not in METHODS]:
         parser.error(f"unknown method {unknown[0]!r}; there are {', '.join(METHODS)}")
-    record = {"command": "python benchmarks/surrogates.py", "date": "", "machine": {}, "methods": {}, "runs": {}}
-    if args.out.exists():
-        record = json.loads(args.out.read_text(encoding="utf-8"))
-    record.update(date=date.today().isoformat(), machine=machine(),
-                  methods={method: make.__doc__.splitlines()[0] for method, make in METHODS.items()})
+    record = records.opened(args.out, "python benchmarks/surrogates.py", "runs", METHODS)
     for seed in range(args.seeds):
         for method in args.methods or METHODS:
             runs = record["runs"].setdefault(method, {})
             if str(seed) not in runs:
                 runs[str(seed)] = measure(method, seed)
                 print(method, seed, runs[str(seed)], flush=True)
-                record["runs"] = {name: record["runs"][name] for name in METHODS if name in record["runs"]}
-                args.out.parent.mkdir(parents=True, exist_ok=True)
-                args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+                records.written(args.out, record, "runs", METHODS)
     print("\n" + summary(record))
 
 

@@ -6,11 +6,8 @@ inputs and target are standardised by the other nine tenths. What is measured is
 it comes, by table, method and split, and not measured again; `methods` is where others are added.
 """
 
-import argparse
-import json
 import time
 import warnings
-from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,7 +22,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 
-from harness import machine
+import records
 from rfteach.agop import RFMRegressor
 from rfteach.auto import AutoKernelRegressor
 from rfteach.bandwidth import learn_bandwidth, median_bandwidth
@@ -188,8 +185,9 @@ METHODS = {"AutoKernelRegressor": auto, "AutoKernelRegressor, 10 s": auto_in_ten
            "GP-ARD": gaussian_process, "HistGradientBoosting": boosting}
 
 
-def split(X, y, seed):
+def split(table, seed):
     """Training and test part, standardised by the training part."""
+    X, y = load_regression(table, return_X_y=True, download=False)
     order = np.random.default_rng(seed).permutation(len(y))
     test, train = np.split(order, [len(y) // 10])
     spread = X[train].std(0)
@@ -227,33 +225,10 @@ def summary(record):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description="Accuracy and fit time on nine regression tables.")
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all if none is named: {', '.join(TABLES)}")
-    here = [method for method in METHODS if method != "xRFM, tuned" or find_spec("xrfm")]
-    parser.add_argument("--methods", nargs="+", default=here, metavar="METHOD", choices=list(METHODS),
-                        help=f"all if none is named: {', '.join(METHODS)}")
-    parser.add_argument("--splits", type=int, default=10, metavar="N", help="random splits (10)")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="benchmarks/results/tables.json")
-    args = parser.parse_args(argv)
-    for table in args.tables:
-        if table not in TABLES:
-            parser.error(f"unknown table {table!r}; there are {', '.join(TABLES)}")
-    record = {"command": "python benchmarks/tables.py", "date": "", "machine": {}, "methods": {}, "tables": {}}
-    if args.out.exists():
-        record = json.loads(args.out.read_text(encoding="utf-8"))
-    record.update(date=date.today().isoformat(), machine=machine(),
-                  methods={method: make.__doc__.splitlines()[0] for method, make in METHODS.items()})
-    for seed in range(args.splits):
-        for table in args.tables or TABLES:
-            X, y = load_regression(table, return_X_y=True, download=False)
-            data, kept = split(X, y, seed), record["tables"].setdefault(table, {})
-            for method in args.methods:
-                if str(seed) not in kept.setdefault(method, {}):
-                    kept[method][str(seed)] = measure(method, *data, seed)
-                    print(table, method, seed, kept[method][str(seed)], flush=True)
-            record["tables"] = {name: record["tables"][name] for name in TABLES if name in record["tables"]}
-            args.out.parent.mkdir(parents=True, exist_ok=True)
-            args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    """Measure what is not in the file yet, and print the table."""
+    usual = [method for method in METHODS if method != "xRFM, tuned" or find_spec("xrfm")]
+    record = records.measure_tables(argv, "Accuracy and fit time on nine regression tables.", RESULTS, TABLES, METHODS, 10,
+                                    split, measure, usual=usual)
     print("\n" + summary(record))
 
 

@@ -290,9 +290,7 @@ def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float
     """Centres (m, D), coefficients (m, k) and intercept (k,) of a fit to all rows, with coordinates U (n, D)."""
     n = len(U)
     if n <= min(_DIRECT, (memory / 8) ** 0.5):
-        low = n > _SECOND and lam > 1e-2  # float32 will do
-        T = U.float() if low else U
-        found = gram_solve(kernel.gram(T, T), rows.Y, max(lam, _FLOOR * n), rows.w, left_out=False, overwrite=False)
+        found = gram_solve(kernel.gram(U, U), rows.Y, max(lam, _FLOOR * n), rows.w, left_out=False)
     elif n <= _ITERATED:
         found = gram_cg(kernel, U, rows.Y, max(lam, 5e-5 * n**0.5), rows.w, tol=2e-3, memory=memory)
     else:

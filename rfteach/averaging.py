@@ -94,8 +94,6 @@ class Combination:
         Weights of the candidates, ≥ 0; a single one where a simple one was kept.
     centre : numpy.ndarray of shape (k,)
         The μ of (13.9): the prediction is μ plus Σ weights (candidate - μ).
-    simple : int
-        The best of the simple candidates, by (13.7).
     error, standard_error : float
         Mean square of what was chosen on rows that took no part in the choice, (13.6), summed over outputs.
     errors, standard_errors : numpy.ndarray of shape (m,)
@@ -104,7 +102,6 @@ class Combination:
 
     weights: np.ndarray
     centre: np.ndarray
-    simple: int
     error: float
     standard_error: float
     errors: np.ndarray
@@ -153,12 +150,11 @@ def combine(
     losses = honest_losses(P, Y, w, [pick, _trimmed], n_draws=n_draws, random_state=random_state)
     seen = ~np.isnan(losses[0])
     one, many = losses[:, seen]
-    simple = pick(P, Y, w)
     averaged = bool(seen.any()) and better(one - many, w[seen])
     error, spread = _mean(many if averaged else one, w[seen])
     errors, spreads = np.transpose([_mean(loss, w) for loss in np.square(Y - P).sum(2)])
-    weights = _trimmed(P, Y, w) if averaged else simple
-    return Combination(weights, centre, int(simple.argmax()), error, spread, errors, spreads)
+    weights = _trimmed(P, Y, w) if averaged else pick(P, Y, w)
+    return Combination(weights, centre, error, spread, errors, spreads)
 
 
 def _trimmed(P, Y, w):

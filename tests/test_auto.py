@@ -128,6 +128,17 @@ def test_the_error_is_honest():
     assert abs(np.mean(ratios) - 1) < 0.15 + 3 * error and error < 0.15
 
 
+def test_all_rows_in_double_precision():
+    """A wide smooth kernel with a penalty of .01: single precision would lose the second digit."""
+    X, y = problem(2600, noise=0.5)
+    rows = rfteach.auto.Rows(torch.from_numpy(X), torch.from_numpy(y)[:, None], torch.ones(2600).double())
+    kernel = FAMILIES["cauchy"][0](bandwidth=3.0)
+    _, coef, intercept = rfteach.auto.solve(kernel, rows.Z, rows, 0.011, 1e9)
+    values = kernel(X) @ coef.numpy() + intercept.numpy()
+    np.testing.assert_allclose(values + 0.011 * coef.numpy(), y[:, None], atol=1e-7)
+    np.testing.assert_allclose(coef.sum(), 0, atol=1e-7)
+
+
 @pytest.mark.parametrize("direct, iterated", [(50, 1000), (50, 60)])
 def test_the_other_solvers_agree(monkeypatch, direct, iterated):
     X, y = problem(150)
