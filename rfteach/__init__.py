@@ -45,6 +45,7 @@ _PUBLIC = {
     "columns": ["TableEncoder"],
     "averaging": [],
     "auto": ["AutoKernelClassifier", "AutoKernelRegressor"],
+    "uncertainty": ["jackknife_plus", "local_scale", "pathwise", "posterior"],
     "evidence.published": [],
     "evidence.protocols": [],
     "evidence.sparse": [],

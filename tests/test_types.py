@@ -20,7 +20,7 @@ import notebooks
 import rfteach
 from rfteach import (
     agop, arrays, attention, bandwidth, bpdn, chaos, conjugate, datasets, features, kernel_ridge, kernels, orderq,
-    pca, plots, preconditioning, pursuit, rbf, ridge, sobol, stable, swarm,
+    pca, plots, preconditioning, pursuit, rbf, ridge, sobol, stable, swarm, uncertainty,
 )
 from rfteach.evidence import components, run, verdicts
 
@@ -125,6 +125,11 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (conjugate.gram_cg, lambda X, y: ["laplacian", X, y, 0.1]),
     (kernel_ridge.gram_times, lambda X, y: ["laplacian", X, X, y]),
     (agop.kernel_gradients, lambda X, y: ["gaussian", X, X, y]),
+    (uncertainty.posterior, lambda X, y: [X, y]),
+    (uncertainty.posterior(W, W[:, 0]).influence, lambda X, y: [np.asarray(X), np.asarray(X)]),
+    (uncertainty.jackknife_plus, lambda X, y: [X, y, 1.0, X, 0.5]),
+    (uncertainty.pathwise, lambda X, y: ["gaussian", X, y, 0.1]),
+    (uncertainty.local_scale, lambda X, y: [X, y]),
     (rfteach.StreamingRidge().fit(W, W[:, 0]).predict, lambda X, y: [np.asarray(X)]),
     (rfteach.RandomFeatureRidgeClassifier().fit(W, list("aabba")).predict, lambda X, y: [np.asarray(X)]),
     (bandwidth.median_bandwidth, lambda X, y: [X]),

@@ -1,0 +1,245 @@
+"""How sure: the law against exact processes, draws as statistics, intervals against refits, edges."""
+
+import doctest
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, DotProduct
+
+import rfteach.uncertainty
+from rfteach.features import RandomFourierFeatures
+from rfteach.kernels import Gaussian
+from rfteach.uncertainty import interval_score, jackknife_plus, local_scale, pathwise, posterior, weighted_quantile
+
+
+def table(n=40, N=6, k=None, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, N)), rng.normal(size=(n,) if k is None else (n, k)), rng.uniform(0.2, 3, n)
+
+
+# --- the law
+
+
+@pytest.mark.parametrize("n, N", [(40, 6), (6, 40), (12, 12)])
+def test_mean_and_deviation_are_those_of_the_process(n, N):
+    A, y, w = table(n, N)
+    new = table(9, N, seed=1)[0]
+    found = posterior(A, y, 0.3, w=w, fit_intercept=False)
+    peer = GaussianProcessRegressor(DotProduct(0.0, "fixed"), alpha=0.3 / w, optimizer=None).fit(A, y)
+    mean, std = peer.predict(new, return_std=True)
+    ours = found.predict(new, return_std=True)
+    np.testing.assert_allclose(ours[0], mean, atol=1e-9)
+    np.testing.assert_allclose(ours[1], std * (found.noise / 0.3) ** 0.5, atol=1e-7)
+
+
+def test_an_intercept_is_a_feature_of_a_wide_prior():
+    A, y, w = table()
+    found, wide = posterior(A, y, 0.5, w=w), 1e6
+    B = np.c_[A, np.full(len(A), wide)]
+    peer = posterior(B, y, 0.5, w=w, fit_intercept=False)
+    new = table(5, seed=2)[0]
+    mean, std = found.predict(new, return_std=True)
+    mean_p, std_p = peer.predict(np.c_[new, np.full(5, wide)], return_std=True)
+    np.testing.assert_allclose(mean, mean_p, atol=1e-8)
+    np.testing.assert_allclose(std / found.noise**0.5, std_p / peer.noise**0.5, rtol=1e-6)
+
+
+def test_evidence_finds_noise_and_scale():
+    """Targets drawn from the model; errors of the estimates over 60 draws against the truth."""
+    noise, lam = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        A = rng.normal(size=(150, 30))
+        y = A @ (0.7 * rng.normal(size=30)) + 0.5 * rng.normal(size=150) + 3
+        found = posterior(A, y)
+        noise.append(found.noise)
+        lam.append(np.log(found.lam))
+    assert abs(np.mean(noise) - 0.25) < 4 * np.std(noise) / 60**0.5
+    assert abs(np.mean(lam) - np.log(0.25 / 0.49)) < 4 * np.std(lam) / 60**0.5 + 0.1  # the mode, to a twentieth of a decade
+
+
+def test_units_outputs_and_order():
+    A, Y, w = table(k=2)
+    found, order = posterior(A, Y, w=w), np.random.default_rng(3).permutation(len(A))
+    other = posterior(8e3 * A[order], 1e-5 * Y[order] + 7, w=w[order])
+    new = table(4, seed=4)[0]
+    for ours, theirs, shift in zip(found.predict(new, return_std=True), other.predict(8e3 * new, return_std=True), (7, 0)):
+        np.testing.assert_allclose(1e5 * (theirs - shift), ours, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(other.noise, 1e-10 * found.noise, rtol=1e-9)
+    np.testing.assert_allclose(other.lam, 64e6 * found.lam)
+    assert abs(other.log_evidence - found.log_evidence - 2 * 39 * np.log(1e5)) < 1e-4
+    one = posterior(A, Y[:, 1], found.lam, w=w)
+    np.testing.assert_allclose(one.predict(new), found.predict(new)[:, 1], atol=1e-12)
+    np.testing.assert_allclose(one.noise, found.noise[1])
+    vanishing = posterior(np.r_[A, A[:3] + 1], np.r_[Y, Y[:3]], w=np.r_[w, 0, 0, 0])
+    np.testing.assert_allclose(vanishing.coef, found.coef, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_kinds_and_precisions(dtype):
+    A, y, _ = table()
+    right = posterior(A, y, 0.3).predict(A, return_std=True)
+    for T in (lambda Z: Z.astype(dtype), lambda Z: torch.from_numpy(Z.astype(dtype))):
+        found = posterior(T(A), T(y), 0.3).predict(T(A), return_std=True)
+        for ours, exact in zip(found, right):
+            assert type(ours) is type(T(A)) and str(ours.dtype).endswith(np.dtype(dtype).name)
+            np.testing.assert_allclose(np.asarray(ours), exact, atol=1e-5 if dtype is np.float32 else 1e-12)
+        ends = jackknife_plus(T(A), T(y), 0.3, T(A[:3]))
+        assert type(ends) is type(T(A)) and str(ends.dtype).endswith(np.dtype(dtype).name)
+
+
+@pytest.mark.parametrize("n, N, k", [(40, 6, None), (6, 15, 2)])
+def test_draws_have_the_mean_and_the_covariance(n, N, k):
+    A, y, w = table(n, N, k)
+    new = table(4, N, seed=1)[0]
+    found = posterior(A, y, 0.4, w=w)
+    draws = found.draw(20_000, random_state=0)(new)
+    assert draws.shape == (4, 20_000) if k is None else (4, 2, 20_000)
+    mean, std = found.predict(new, return_std=True)
+    assert (abs(draws.mean(-1) - mean) < 4.5 * std / 20_000**0.5).all()
+    first = draws if k is None else draws[:, 0]
+    exact = np.atleast_1d(found.noise)[0] * found.influence(new, new)
+    error = ((np.outer(np.diag(exact), np.diag(exact)) + exact**2) / 20_000) ** 0.5
+    assert (abs(np.cov(first) - exact) < 4.5 * error).all()
+    assert (found.draw(3, random_state=1)(new) == found.draw(3, random_state=1)(new)).all()
+
+
+def test_paths_are_draws_of_the_exact_process():
+    """Marginals by Kolmogorov and Smirnov; the mean, to which the features of the prior do not matter."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (30, 2))
+    y, w = np.sin(X[:, 0]) + X[:, 1], rng.uniform(0.5, 2, 30)
+    new = np.array([[0.0, 0.0], [1.9, -1.5], [5.0, 5.0]])
+    values = pathwise(Gaussian(1.3), X, y, 0.1, 2.0, w=w, n_draws=4000, n_components=8000, random_state=0)(new)
+    peer = GaussianProcessRegressor(2.0 * RBF(1.3), alpha=0.1 / w, optimizer=None).fit(X, y)
+    mean, std = peer.predict(new, return_std=True)
+    assert (abs(values.mean(1) - mean) < 4 * std / 4000**0.5).all()
+    assert all(kstest((v - m) / s, "norm").pvalue > 1e-3 for v, m, s in zip(values, mean, std))
+    lifted = pathwise(Gaussian(1.3), X, y + 50, 0.1, 2.0, w=w, fit_intercept=True, n_draws=4000, random_state=0)(new[:2])
+    level = pathwise(Gaussian(1.3), X, y, 0.1, 2.0, w=w, fit_intercept=True, n_draws=4000, random_state=0)(new[:2])
+    np.testing.assert_allclose(lifted, level + 50, atol=1e-8)
+
+
+# --- intervals
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n, N", [(25, 6), (12, 20)])
+def test_jackknife_is_that_of_refits(fit_intercept, n, N):
+    """Several outputs and weights; the quantile by counting weights."""
+    A, Y, w = table(n, N, 2)
+    new, coverage = table(5, N, seed=1)[0], 0.7
+    ends = jackknife_plus(A, Y, 0.6, new, coverage, w=w, fit_intercept=fit_intercept)
+    others = [np.arange(n) != i for i in range(n)]
+    fits = [posterior(A[o], Y[o], 0.6, w=w[o], fit_intercept=fit_intercept) for o in others]
+    r = np.stack([abs(Y[i] - fits[i].predict(A[[i]])[0]) for i in range(n)])
+    p = np.stack([fit.predict(new) for fit in fits])  # (n, m, k)
+
+    def quantile(values):
+        order = np.argsort(values)
+        return values[order][np.searchsorted(np.cumsum(w[order]), coverage * (w.sum() + w.mean()))]
+
+    high = np.apply_along_axis(quantile, 0, p + r[:, None])
+    low = -np.apply_along_axis(quantile, 0, r[:, None] - p)
+    np.testing.assert_allclose(ends, np.stack([low, high], -1), atol=1e-10)
+
+
+def test_quantile_counts_the_new_row():
+    T = torch.arange(1.0, 20.0)[None, :, None].double()
+    w = torch.ones(19).double()
+    assert weighted_quantile(T, w, 0.9)[0, 0] == 18 and weighted_quantile(T, w, 0.95)[0, 0] == 19
+    assert weighted_quantile(T, 7 * w, 0.9)[0, 0] == 18
+    with pytest.raises(ValueError, match="coverage=0.96 needs at least 24 rows, got 19"):
+        weighted_quantile(T, w, 0.96)
+
+
+def test_scale_follows_the_noise_and_is_flat_without_it():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, (800, 2))
+    size = np.exp(1.5 * X[:, 0])
+    steep = local_scale(X, size * rng.normal(size=800)).half_widths(X, 0.9)[:, 0]
+    assert np.corrcoef(np.log(steep), np.log(size))[0, 1] > 0.95
+    flat = local_scale(X, rng.normal(size=800)).half_widths(X, 0.9)[:, 0]
+    assert flat.std() < 0.1 * flat.mean() and abs(flat.mean() - 1.645) < 0.15
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.99])
+def test_learned_intervals_cover(coverage):
+    """New rows, over 40 tables of 150; the tolerance catches residuals that were not left out."""
+    shares = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (650, 3))
+        r = (0.2 + abs(X[:, 0])) * rng.standard_t(4, size=650)
+        half = local_scale(X[:150], r[:150]).half_widths(X[150:], coverage)[:, 0]
+        shares.append(np.mean(abs(r[150:]) <= half))
+    error = np.std(shares) / 40**0.5
+    assert abs(np.mean(shares) - coverage) < 4 * error + 0.01
+
+
+def test_scale_does_not_depend_on_order_weights_and_units():
+    rng = np.random.default_rng(2)
+    X, r = rng.normal(size=(120, 2)), rng.normal(size=(120, 2)) * [1.0, 30.0]
+    right = local_scale(X, r).half_widths(X[:5], 0.8)
+    order = rng.permutation(120)
+    np.testing.assert_allclose(local_scale(X[order], r[order]).half_widths(X[:5], 0.8), right, rtol=1e-6)
+    np.testing.assert_allclose(local_scale(X, r, np.full(120, 3.0)).half_widths(X[:5], 0.8), right, rtol=1e-6)
+    np.testing.assert_allclose(local_scale(1e3 * X + 5, 1e-4 * r).half_widths(1e3 * X[:5] + 5, 0.8), 1e-4 * right, rtol=1e-5)
+    np.testing.assert_allclose(local_scale(X, r[:, 1]).half_widths(X[:5], 0.8)[:, 0], right[:, 1], rtol=1e-6)
+
+
+def test_edges():
+    """Constant inputs, no error at all, few rows: numbers that are finite and not negative."""
+    for F, r in ((np.ones((30, 2)), np.random.default_rng(0).normal(size=30)), (np.eye(30), np.zeros(30)),
+                 (np.arange(12.0)[:, None], np.r_[np.zeros(11), 1.0])):
+        half = local_scale(F, r).half_widths(F, 0.9)
+        assert np.isfinite(half).all() and (half >= 0).all()
+    still = posterior(np.eye(4), np.full(4, 2.0), 0.1)
+    mean, std = still.predict(np.eye(4), return_std=True)
+    assert np.allclose(mean, 2) and np.allclose(std, 0, atol=1e-12)
+    assert np.isfinite(posterior(np.ones((5, 2)), np.arange(5.0)).predict(np.ones((1, 2)), return_std=True)).all()
+
+
+@pytest.mark.parametrize("call, error, words", [
+    (lambda A, y: posterior(A, y, 0.0), ValueError, "lam"),
+    (lambda A, y: posterior(A, y, "loo"), ValueError, "lam"),
+    (lambda A, y: posterior(A[:1], y[:1]), ValueError, "at least 2 rows, got 1"),
+    (lambda A, y: posterior(A, y[:-1]), ValueError, "y"),
+    (lambda A, y: posterior(A, y, w=-np.ones(len(y))), ValueError, "negative"),
+    (lambda A, y: posterior(A, y, 1.0).predict(A[:, :2]), ValueError, "A"),
+    (lambda A, y: posterior(A, y, 1.0).draw(0), ValueError, "n_draws"),
+    (lambda A, y: jackknife_plus(A, y, "evidence", A), (ValueError, TypeError), "lam"),
+    (lambda A, y: jackknife_plus(A, y, 1.0, A, 1.0), ValueError, "coverage"),
+    (lambda A, y: jackknife_plus(A, y, 1.0, A, 0.99), ValueError, "at least 99 rows, got 40"),
+    (lambda A, y: pathwise("gaussian", A, y, 0.0), ValueError, "noise"),
+    (lambda A, y: pathwise("gaussian", A, y, 1.0, w=np.r_[0, np.ones(39)]), ValueError, "w must be above zero"),
+    (lambda A, y: pathwise("gaussian", A, y, 1.0)(A[:, :2]), ValueError, "X"),
+    (lambda A, y: local_scale(A, y[:-1]), ValueError, "residuals"),
+    (lambda A, y: local_scale(A, np.r_[np.nan, y[1:]]), ValueError, "residuals"),
+    (lambda A, y: local_scale(A, y, np.r_[0, np.ones(39)]), ValueError, "w must be above zero"),
+    (lambda A, y: local_scale(A, y).half_widths(A[:, :2]), ValueError, "F"),
+    (lambda A, y: interval_score(y, y, y, 0.0), ValueError, "coverage"),
+])
+def test_what_cannot_be_taken_is_named(call, error, words):
+    A, y, _ = table()
+    with pytest.raises(error, match=words):
+        call(A, y)
+
+
+def test_features_of_a_map():
+    """The std of few features is starved, that of many is the kernel's."""
+    X = np.random.default_rng(0).uniform(-2, 2, (60, 1))
+    y, far = np.sin(X[:, 0]), np.array([[30.0]])
+    stds = []
+    for N in (20, 2000):
+        Z = RandomFourierFeatures(n_components=N, form="paired", random_state=0).fit(X)
+        found = posterior(Z.transform(X), y, 1e-3, fit_intercept=False)
+        stds.append(found.predict(Z.transform(far), return_std=True)[1][0] / (found.noise / 1e-3) ** 0.5)
+    assert stds[0] < 0.8 < 0.97 < stds[1] <= 1
+
+
+def test_examples():
+    assert doctest.testmod(rfteach.uncertainty).failed == 0
