@@ -27,18 +27,20 @@ from .moments import Moments, Triangle, block_weights
 from .processes import collective, share_attributes
 from .ridge import centred, factorise, solve_auto, solve_in_range, solve_qr
 from .streaming import Stream, no_rows
+from .uncertainty import IntervalMixin, LeftOut, described
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00009
 class _Table:
-    """Rows [a, y] and weights that ``blocks()`` walks through, held as a whole if ``held``.
+    """Rows [a, y] and weights: ``part(rows)`` has those of a slice, ``blocks()`` walks through the slices ``spans``.
 
-    ``facts`` has what `block_weights` says of each block.
+    Held as a whole if ``held``; ``facts`` has what `block_weights` says of each block.
     """
 
-    def __init__(self, blocks, facts, N, fit_intercept, held):
-        self.blocks, self.facts = blocks, facts
+    def __init__(self, part, spans, facts, N, fit_intercept, held):
+        self.part, self.blocks, self.facts = part, lambda: map(part, spans), facts
         self.N, self.fit_intercept = N, fit_intercept
-        self.whole = tuple(map(torch.cat, zip(*blocks()))) if held else None
+        self.whole = tuple(map(torch.cat, zip(*self.blocks()))) if held else None
+        self.tol = 1e-7 if self.whole is None else 32 * torch.finfo(self.whole[0].dtype).eps * N
 
     def _sums(self, orthogonal):
         sums = None
@@ -58,25 +60,31 @@ class _Table:
         A, y, means = centred(*self.whole, self.N, self.fit_intercept)
         return solve_in_range(A, y, alpha, solve_qr if orthogonal else solve_auto), means, True
 
+    def left_out(self, spectrum, alpha, n):
+        """What up to n rows are predicted to be by the others, by (3.13)."""
+        B, w = (T[:n].to(spectrum.means) for T in self.whole or self.part(slice(0, n)))
+        residuals = spectrum.leave_one_out(*spectrum.left_vectors(B, w), w, [alpha], self.tol)[:, 0]
+        return B[:, self.N :] - residuals / w.sqrt()[:, None]
+
     def choose(self, criterion, lams, orthogonal):
         """Spectrum, penalties with their errors, the best, and whether it is above the rounding."""
         N = self.N
         if self.whole is None:
             sums = self._sums(orthogonal)
-            spectrum, floor, tol = sums.spectrum(N), sums.floor, 1e-7
+            spectrum, floor = sums.spectrum(N), sums.floor
             parts = ((*spectrum.left_vectors(B, w), w) for B, w in self.blocks())
         else:
             B, w = self.whole
             A, y, means = centred(B, w, N, self.fit_intercept)
             spectrum, U = factorise(A, y, means, w, self.fit_intercept, orthogonal)
             eps = torch.finfo(B.dtype).eps
-            floor, tol = (eps * N) ** 2 if orthogonal else eps ** (2 / 3), 32 * eps * N
+            floor = (eps * N) ** 2 if orthogonal else eps ** (2 / 3)
             parts = [(U, y, w)]
         lams = spectrum.grid(floor) if lams is None else lams
         if criterion == "gcv":
             errors = spectrum.gcv(lams)
         else:
-            errors = spectrum.mean_loo(parts, lams, tol)
+            errors = spectrum.mean_loo(parts, lams, self.tol)
         best = int(errors.argmin())
         return spectrum, lams, errors, best, float(lams[best]) > 2 * floor * spectrum.top
 
@@ -123,6 +131,7 @@ class _Mapped(Supervised):
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c0000d
 _LEVELS = {"auto": (False, True), "gram": (False,), "qr": (True,)}
+_LEFT_OUT = 1000  # rows whose residuals are kept
 
 
 class _FeatureRidge(_Mapped):
@@ -152,15 +161,26 @@ class _FeatureRidge(_Mapped):
         scale, unit = power_of_two(Y), power_of_two(w, dtype)
         Y, w = Y.double() / scale, w / unit
         rows, y, W = distinct_rows(X, Y, weight=w)  # (3.19)
-        copies = _spread_of_copies(X, Y, w, y) / float(W.sum()) if len(rows) < len(Y) else 0.0
-        X = X[rows]
+        group = np.unique(row_hashes(X), return_inverse=True)[1] if len(rows) < len(Y) else None
+        copies = 0.0 if group is None else _spread_of_copies(Y, w, y, group) / float(W.sum())
+        given, X = X, X[rows]
         self._fit_map(X, like, y * scale)
         table = self._table(X, like, y, W.to(dtype))
-        c, means, alpha = self._solve(table, unit, scale, copies)
+        c, means, alpha, spectrum = self._solve(table, unit, scale, copies)
         N = self.n_components_
         intercept = (means[N:] - means[:N] @ c) * scale
         vars(self).pop("_stream", None)
         self._solved = (c * scale).cpu().double(), intercept.cpu().double(), alpha * unit
+        self._left_out = None
+        if spectrum is not None:
+            values = table.left_out(spectrum, alpha, _LEFT_OUT).to(Y)
+            kept, place = rows[: len(values)], slice(None)
+            if group is not None:  # each of the copies has an error of its own
+                kept = np.flatnonzero(group < len(values))
+                place = group[kept]
+            values, errors = values[place] * scale, (Y[kept] - values[place]) * scale
+            parts = described(given[kept], values), errors.cpu().numpy(), w[kept].cpu().double().numpy()
+            self._left_out = LeftOut(*parts)
 
     def _table(self, X, like, y, w):
         """Features, targets and weights by blocks, held as a whole where rows are no more than features."""
@@ -168,15 +188,14 @@ class _FeatureRidge(_Mapped):
         spans = list(row_blocks(n, (N + y.shape[1]) * w.dtype.itemsize, self._device))
         features = self._row_features(X, like)
 
-        def blocks():
-            for rows in spans:
-                yield torch.cat([features(rows).to(w.dtype), y[rows].to(w.dtype)], 1), w[rows]
+        def part(rows):
+            return torch.cat([features(rows).to(w.dtype), y[rows].to(w.dtype)], 1), w[rows]
 
-        return _Table(blocks, block_weights(w, spans), N, self.fit_intercept, held=n <= N)
+        return _Table(part, spans, block_weights(w, spans), N, self.fit_intercept, held=n <= N)
 
     def _solve(self, table, unit, scale, copies):
         """Coefficients, means and penalty; by orthogonal transformations where moments have too few digits."""
-        alphas = None if self.alphas is None else penalties(self.alphas, "alphas") / unit
+        alphas, spectrum = None if self.alphas is None else penalties(self.alphas, "alphas") / unit, None
         for orthogonal in _LEVELS[self.solver]:
             if isinstance(self.alpha, str):
                 spectrum, lams, errors, best, enough = table.choose(self.alpha, alphas, orthogonal)
@@ -189,7 +208,7 @@ class _FeatureRidge(_Mapped):
                 c, means, enough = table.solve(alpha, orthogonal)
             if enough:
                 break
-        return c, means, alpha
+        return c, means, alpha, spectrum
 
     def _predict(self, X, like):
         c, intercept, _ = self._solution()
@@ -201,9 +220,8 @@ class _FeatureRidge(_Mapped):
         return torch.cat(parts)
 
 
-def _spread_of_copies(X, y, w, means):
-    """The last sum of (3.19) over all rows, mean over the outputs."""
-    _, group = np.unique(row_hashes(X), return_inverse=True)  # in the order of means
+def _spread_of_copies(y, w, means, group):
+    """The last sum of (3.19) over all rows, mean over the outputs; ``group`` (n,) is each row's place in means."""
     return float((w[:, None] * (y - means[group]).square()).sum() / y.shape[1])
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c0000f
@@ -300,7 +318,7 @@ class _Streamed(_FeatureRidge):
                 raise ValueError(f"the feature maps of processes 0 and {rank} differ; give the same map to all")
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00011
-class RandomFeatureRidge(_Streamed, Regressor):
+class RandomFeatureRidge(_Streamed, IntervalMixin, Regressor):
     """Ridge regression on the features of any feature map, rows streamed in blocks.
 
     Parameters
@@ -387,6 +405,11 @@ class RandomFeatureRidge(_Streamed, Regressor):
         self._one_column = one_column if first else self._one_column
         self._take(X, like, Y, weights(sample_weight, X, may_vanish=True), first)
         return self
+
+    def _left_out_rows(self):
+        if "_stream" in vars(self) or self._left_out is None:
+            raise AttributeError("predict_interval needs rows that were left out: fit, not partial_fit, with alpha='loo' or 'gcv'")
+        return self._left_out
 
     @property
     def coef_(self):

@@ -17,6 +17,7 @@ from .bandwidth import fit_kernel, numeric_targets
 from .checks import choice, integer, number, same_columns, weights
 from .estimators import Regressor, Transformer
 from .feature_ridge import RandomFeatureRidge
+from .uncertainty import IntervalMixin
 
 # %% ../nbs/05_rbf.ipynb #23c824bb
 def _rpcholesky(kernel, X, m, rng):
@@ -260,7 +261,7 @@ class _CenterFeatures(NystroemFeatures):
         return None
 
 
-class _Network(Regressor):
+class _Network(IntervalMixin, Regressor):
     """What `RBFRegressor` does: centres, scale and penalty, and the solve."""
 
     def _check(self):
@@ -312,6 +313,9 @@ class _Network(Regressor):
 
     def _predict(self, X, like):
         return self._model.predict(X)
+
+    def _left_out_rows(self):
+        return self._model._left_out_rows()
 
 # %% ../nbs/05_rbf.ipynb #75bd33cf
 class RBFRegressor(_Network):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Posterior', 'posterior', 'Paths', 'pathwise', 'jackknife_plus', 'weighted_quantile', 'interval_score', 'LocalScale',
-           'local_scale']
+           'local_scale', 'LeftOut', 'described', 'IntervalMixin']
 
 # %% ../nbs/14_uncertainty.ipynb #14a00006
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, ArrayLike, Like, Seed, as_tensor, power_of_two, random_generator
+from .arrays import Array, ArrayLike, Seed, Sparse, as_tensor, power_of_two, random_generator
 from .checks import flag, integer, number, same_columns, same_rows, system, weights
 from .features import RandomFourierFeatures
 from .kernel_ridge import gram_solve, gram_times
@@ -525,3 +526,62 @@ def _mean_root(r, w):
     r"""Mean (k,) of the roots of the absolute residuals; 1 where all are zero."""
     mean = w @ np.sqrt(abs(r)) / w.sum()
     return np.where(mean > 0, mean, 1 / _LEAST_SCALE)
+
+# %% ../nbs/14_uncertainty.ipynb #14a00061
+_MOST_INPUTS = 50  # that a scale may depend on
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    r"""Rows that were left out, as `IntervalMixin` needs them: what `described` says of them, residuals, weights."""
+
+    F: np.ndarray
+    residuals: np.ndarray
+    w: np.ndarray
+
+
+def described(X: torch.Tensor | Sparse, predictions: torch.Tensor) -> np.ndarray:
+    r"""What the size of an error may depend on: the inputs X (n, d), where they are few, and the predictions (n, k)."""
+    predictions = predictions.detach().cpu().double().numpy()
+    few = isinstance(X, torch.Tensor) and X.shape[1] <= _MOST_INPUTS
+    return np.concatenate([X.detach().cpu().double().numpy(), predictions], 1) if few else predictions
+
+
+class IntervalMixin:
+    r"""Intervals of regressors that say in ``_left_out_rows()`` what they were fitted without."""
+
+    def predict_interval(self, X: ArrayLike | Sparse, coverage: float = 0.9) -> Array:
+        r"""Intervals that hold ``coverage`` of new targets, around `predict`, equation (14.11).
+
+        Assumes that new rows are exchangeable with those of ``fit``, and nothing of the function or the noise;
+        the coverage is one over all rows, not one at each.
+
+        Parameters
+        ----------
+        X : array-like, data frame, torch.Tensor, or scipy sparse matrix where it is taken, of shape (n, d)
+        coverage : float, default 0.9
+            Between 0 and 1.
+
+        Returns
+        -------
+        array of shape (n, 2) or (n, k, 2)
+            Lower and upper ends; a tensor on its device for a tensor, else a NumPy array, in the floating dtype of X.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            Before ``fit``.
+        AttributeError
+            If no rows were left out: the message says why.
+        ValueError, TypeError
+            If X does not have the columns seen in ``fit`` or is not finite, or there are too few rows for the coverage.
+        """
+        check_is_fitted(self)
+        coverage = number("(0, 1)", coverage=coverage)
+        left = self._left_out_rows()
+        X, like = self._validate(X, reset=False)
+        values = torch.as_tensor(self._predict(X, like))
+        half = local_scale(left.F, left.residuals, left.w).half_widths(described(X, values), coverage)
+        half = torch.from_numpy(half).to(values)
+        ends = torch.stack([values - half, values + half], -1)
+        return like.restore(ends[:, 0] if self._one_column else ends)

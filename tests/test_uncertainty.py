@@ -4,14 +4,20 @@ import doctest
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from scipy.stats import kstest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 
 import rfteach.uncertainty
+from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.features import RandomFourierFeatures
 from rfteach.kernels import Gaussian
+from rfteach.rbf import RBFRegressor
 from rfteach.uncertainty import interval_score, jackknife_plus, local_scale, pathwise, posterior, weighted_quantile
 
 
@@ -243,3 +249,72 @@ def test_features_of_a_map():
 
 def test_examples():
     assert doctest.testmod(rfteach.uncertainty).failed == 0
+
+
+# --- estimators
+
+
+def refits(model, X, y, w):
+    """Residuals of n fits, each without a row and its copies, with the features and the penalty of the model."""
+    features, out = FrozenEstimator(model.features_), np.zeros((len(X), np.size(y) // len(y)))
+    for i in range(len(X)):
+        others = (X != X[i]).any(1)
+        fit = RandomFeatureRidge(features, model.alpha_, solver="qr").fit(X[others], y[others], w[others])
+        out[i] = y[i] - fit.predict(X[[i]])[0]
+    return out
+
+
+@pytest.mark.parametrize("n, N", [(60, 20), (25, 80)])
+@pytest.mark.parametrize("copies", [False, True])
+def test_residuals_that_are_kept_are_those_of_refits(n, N, copies):
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(n, 2)), rng.uniform(0.3, 2, n)
+    X[n // 2 :: 3] = X[0] if copies else X[n // 2 :: 3]
+    y = np.c_[np.sin(X[:, 0]), 100 * X[:, 1]] + rng.normal(size=(n, 2))
+    features = RandomFourierFeatures(n_components=N, random_state=0)
+    model = RandomFeatureRidge(features).fit(X, y, w)
+    right, left = refits(model, X, y, w), model._left_out_rows()
+    order, order_left = np.lexsort(right.T), np.lexsort(left.residuals.T)
+    np.testing.assert_allclose(left.residuals[order_left], right[order], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(left.w[order_left] / left.w.sum(), (w / w.sum())[order])
+    np.testing.assert_allclose(left.F[order_left], np.c_[X, y - right][order], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", [RandomFeatureRidge(), RandomFeatureRidge(alpha="gcv"), RBFRegressor(random_state=0)])
+def test_estimators_cover(model):
+    """Uneven noise: coverage of all rows and of those where it is large, over 12 tables of 300."""
+    shares = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (2300, 2))
+        y = np.sin(3 * X[:, 0]) + X[:, 1] + (0.05 + 0.5 * X[:, 0] ** 2) * rng.normal(size=2300)
+        low, high = clone(model).fit(X[:300], y[:300]).predict_interval(X[300:], 0.9).T
+        inside = (low <= y[300:]) & (y[300:] <= high)
+        shares.append([inside.mean(), inside[abs(X[300:, 0]) > 0.8].mean()])
+    error = np.std(shares, 0) / 12**0.5
+    assert (abs(np.mean(shares, 0) - 0.9) < 4 * error + [0.01, 0.04]).all()
+
+
+def test_intervals_of_estimators_keep_kind_and_shape():
+    X, y = np.random.default_rng(0).normal(size=(2, 50, 3))
+    model = RandomFeatureRidge().fit(X, y)
+    assert model.predict_interval(X).shape == (50, 3, 2)
+    for A in (X.astype(np.float32), torch.from_numpy(X), torch.from_numpy(X).float()):
+        ends = RandomFeatureRidge().fit(A, y[:, 0]).predict_interval(A, 0.5)
+        assert type(ends) is type(A) and ends.dtype == A.dtype and tuple(ends.shape) == (50, 2)
+    sparse = RandomFeatureRidge().fit(sp.csr_array(X), y[:, 0]).predict_interval(sp.csr_array(X))
+    assert np.isfinite(sparse).all() and (sparse[:, 0] < sparse[:, 1]).all()
+    few, many = (model.predict_interval(X, c)[:, 0] for c in (0.5, 0.95))
+    assert (np.diff(few) < np.diff(many)).all()
+
+
+def test_why_there_is_no_interval():
+    X, y = table()[:2]
+    for model in (RandomFeatureRidge(alpha=1.0).fit(X, y), RandomFeatureRidge(alpha="gcv").fit(X, y).partial_fit(X, y),
+                  RBFRegressor(alpha=0.1).fit(X, y)):
+        with pytest.raises(AttributeError, match="rows that were left out"):
+            model.predict_interval(X)
+    with pytest.raises(NotFittedError):
+        RandomFeatureRidge().predict_interval(X)
+    with pytest.raises(ValueError, match="at least 99 rows, got 40"):
+        RandomFeatureRidge().fit(X, y).predict_interval(X, 0.99)
