@@ -45,6 +45,7 @@ _PUBLIC = {
     "columns": ["TableEncoder"],
     "averaging": [],
     "auto": ["AutoKernelClassifier", "AutoKernelRegressor"],
+    "modules": ["to_module"],
     "evidence.published": [],
     "evidence.protocols": [],
     "evidence.sparse": [],

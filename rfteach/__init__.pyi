@@ -8,8 +8,8 @@ from . import (
     expansion, srfe as srfe, pursuit as pursuit, harfe_regressor as harfe_regressor, preconditioning as
     preconditioning, eigenpro as eigenpro, pca as pca, chaos as chaos, kpca as kpca, swarm as swarm, projected as
     projected, sobol as sobol, adaptive as adaptive, waves as waves, attention as attention, attention_layer as
-    attention_layer, agop as agop, columns as columns, averaging as averaging, auto as auto, evidence as evidence,
-    cli as cli, exercises as exercises, grading as grading, answers as answers
+    attention_layer, agop as agop, columns as columns, averaging as averaging, auto as auto, modules as modules,
+    evidence as evidence, cli as cli, exercises as exercises, grading as grading, answers as answers
 )
 from .arrays import (
     Like as Like, as_tensor as as_tensor, memory_budget as memory_budget, random_generator as random_generator,
@@ -118,6 +118,9 @@ from .columns import (
 )
 from .auto import (
     AutoKernelClassifier as AutoKernelClassifier, AutoKernelRegressor as AutoKernelRegressor
+)
+from .modules import (
+    to_module as to_module
 )
 from .evidence.run import (
     reproduce as reproduce

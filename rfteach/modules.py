@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Scaled', 'Times', 'Plane', 'Waves', 'Sum', 'Column', 'Radial', 'Legendre', 'feature_map', 'predictor',
-           'Probabilities', 'Matrix', 'Rows', 'to_module']
+           'Probabilities', 'Matrix', 'InDtype', 'to_module']
 
 # %% ../nbs/14b_modules.ipynb #14b00006
 from functools import singledispatch
@@ -116,8 +116,8 @@ class Radial(torch.nn.Module):
         self.by_product = self.power == 2 and abs(at_zero - nearby) < 1e-11  # a slope at zero: no kink
         _keep(self, U=U, sigma=sigma, centre=U.mean(0))
 
-    def profile(self, s):
-        return self.kernel._profile(self.factor * s)
+    def profile(self, t):
+        return self.kernel._profile(self.factor * t)
 
     def forward(self, x):
         x = x.to(self.U.dtype)
@@ -126,15 +126,15 @@ class Radial(torch.nn.Module):
 
     def _by_product(self, x):
         x, U = (x - self.centre) / self.sigma, (self.U - self.centre) / self.sigma
-        s = x.square().sum(1, keepdim=True) + U.square().sum(1) - 2 * x @ U.T
-        return s.clamp(min=0)
+        t = x.square().sum(1, keepdim=True) + U.square().sum(1) - 2 * x @ U.T
+        return t.clamp(min=0)
 
     def _by_differences(self, x):
-        s = 0
-        for x_j, u_j, sigma_j in zip(x.unbind(1), self.U.unbind(1), self.sigma.unbind()):
-            t = (x_j[:, None] - u_j) / sigma_j
-            s = s + (t.abs() if self.power == 1 else t * t)
-        return s
+        t = 0
+        for x_i, u_i, sigma_i in zip(x.unbind(1), self.U.unbind(1), self.sigma.unbind()):
+            difference = (x_i[:, None] - u_i) / sigma_i
+            t = t + (difference.abs() if self.power == 1 else difference * difference)
+        return t
 
 # %% ../nbs/14b_modules.ipynb #14b0001a
 class Legendre(torch.nn.Module):
@@ -206,7 +206,7 @@ def _(model):
     values = Radial(model.kernel_, model.X_fit_)
     lam, r = model.eigenvalues_, values(values.U).mean(0).numpy()
     B = model.eigenvectors_ / np.sqrt(np.where(lam > 0, lam, np.inf))
-    return torch.nn.Sequential(values, Plane(B - B.mean(0), (r.mean() - r) @ B))
+    return torch.nn.Sequential(values, Plane(B, -r @ B))
 
 
 @feature_map.register(GradientPCA)
@@ -331,7 +331,7 @@ def _(model):
 
 
 class Probabilities(torch.nn.Module):
-    """Values (n,) of two classes or (n, k), and with them the probabilities (n, k) of the classes."""
+    """Values S of two classes (n,) or of more (n, k), and with them the probabilities (n, k) of the classes."""
 
     def forward(self, S):
         if S.shape[1] > 1:
@@ -367,12 +367,12 @@ def _(model):
     return predictor(model.estimator)
 
 # %% ../nbs/14b_modules.ipynb #14b00020
-class Rows(torch.nn.Module):
-    """What ``body`` makes of rows, in their dtype."""
+class InDtype(torch.nn.Module):
+    """What a module makes of rows, in their dtype."""
 
-    def __init__(self, body):
+    def __init__(self, module):
         super().__init__()
-        self.body = body
+        self.body = module
 
     def forward(self, x):
         out = self.body(x)
@@ -425,4 +425,4 @@ def to_module(model: object, dtype: torch.dtype = torch.float64) -> torch.nn.Mod
         raise TypeError(f"dtype must be torch.float64 or torch.float32, got {dtype!r}")
     check_is_fitted(model)
     rule = predictor if hasattr(model, "predict") else feature_map
-    return Rows(rule(model)).to(dtype).eval()
+    return InDtype(rule(model)).to(dtype).eval()
