@@ -90,6 +90,11 @@ def size(module):
     return max(float(part.A.abs().sum(0).max()) for part in module.modules() if isinstance(part, Plane))
 
 
+def slack(module, wanted):
+    """What rounding in float64 makes of coefficients of this size, relative to the range of the values."""
+    return 4e-16 * size(module) / min(np.ptp(b) for b in wanted)
+
+
 def agree(out, wanted, rtol):
     """Whether all arrays have the shape that is wanted, and values up to rtol of the range of each output."""
     spread = [np.maximum(np.ptp(b, 0), np.abs(b).max(0) / 10) for b in wanted]  # the latter for a constant
@@ -101,12 +106,13 @@ def agree(out, wanted, rtol):
 def test_values(name):
     model, values = fitted(name)
     module, rows = to_module(model), torch.from_numpy(NEW)
-    out = listed(module(rows))
-    assert agree(out, values(NEW), 1e-7 if name.startswith("auto") else 1e-10)
-    single = listed(module(rows.float()))
-    assert all(a.dtype == np.float32 for a in single) and agree(single, values(rows.float().double().numpy()), 1e-6)
+    out, wanted = listed(module(rows)), values(NEW)
+    rounding = slack(module, wanted)  # 1e-4 at most, where kernels are so wide that they are all but polynomials
+    assert rounding < 1e-4 and agree(out, wanted, 1e-10 + rounding)
+    single, wanted = listed(module(rows.float())), values(rows.float().double().numpy())
+    assert all(a.dtype == np.float32 for a in single) and agree(single, wanted, 1e-6 + rounding)
     one = listed(module(rows[:1]))
-    assert agree([np.concatenate([a, b[1:]]) for a, b in zip(one, out)], out, 1e-7)
+    assert agree([np.concatenate([a, b[1:]]) for a, b in zip(one, out)], out, 1e-10 + rounding)
     assert not any(T.requires_grad for T in module.buffers()) and not [*module.parameters()]
 
 
@@ -129,7 +135,8 @@ def test_torch_export(name, dtype):
     model, values = fitted(name)
     module, rows = to_module(model), torch.from_numpy(NEW).to(dtype)
     program = torch.export.export(module, (rows,), dynamic_shapes={"x": {0: torch.export.Dim("n")}}).module()
-    wanted, rtol = values(rows.double().numpy()), 1e-6 if dtype == torch.float32 else 1e-7
+    wanted = values(rows.double().numpy())
+    rtol = (1e-6 if dtype == torch.float32 else 1e-10) + slack(module, wanted)
     assert agree(listed(program(rows)), wanted, rtol)
     for n in (1, 2, 17):
         out = [np.concatenate([a, b[n:]]) for a, b in zip(listed(program(rows[:n])), wanted)]
@@ -150,12 +157,13 @@ def test_onnx(name, quiet):
     model, values = fitted(name)
     rows = torch.from_numpy(NEW).float()
     free = {"x": {0: torch.export.Dim("n")}}
-    onnx = torch.onnx.export(to_module(model), (rows,), dynamo=True, dynamic_shapes=free, verbose=False).model_proto
+    module = to_module(model)
+    onnx = torch.onnx.export(module, (rows,), dynamo=True, dynamic_shapes=free, verbose=False).model_proto
     session, wanted = onnxruntime.InferenceSession(onnx.SerializeToString()), values(rows.double().numpy())
-    out = session.run(None, {"x": rows.numpy()})
-    assert all(a.dtype == np.float32 for a in out) and agree(out, wanted, 1e-6)
+    out, rtol = session.run(None, {"x": rows.numpy()}), 1e-6 + slack(module, wanted)
+    assert all(a.dtype == np.float32 for a in out) and agree(out, wanted, rtol)
     one = session.run(None, {"x": rows[:1].numpy()})
-    assert agree([np.concatenate([a, b[1:]]) for a, b in zip(one, wanted)], wanted, 1e-6)
+    assert agree([np.concatenate([a, b[1:]]) for a, b in zip(one, wanted)], wanted, rtol)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -164,16 +172,17 @@ def test_a_wrong_number_is_seen(name):
     model, values = fitted(name)
     wanted, rows = values(NEW), torch.from_numpy(NEW)
     module, tried = to_module(model), 0
+    rtol = 1e-7 + slack(module, wanted)
     for part_name, part in module.named_modules():
         for key, T in part.named_buffers(recurse=False):
             if not T.is_floating_point() or not T.any() or (isinstance(part, Radial) and key == "centre"):
                 continue
             kept = T.clone()
             T.mul_(1.001)
-            assert not agree(listed(module(rows)), wanted, 1e-7), f"{part_name}.{key}"
+            assert not agree(listed(module(rows)), wanted, rtol), f"{part_name}.{key}"
             T.copy_(kept)
             tried += 1
-    assert tried and agree(listed(module(rows)), wanted, 1e-7)
+    assert tried and agree(listed(module(rows)), wanted, rtol)
 
 
 KERNELS = [Gaussian(2.0), Gaussian([1.0, 10.0, 0.1, 3.0]), Laplacian(2.0), Laplacian1(3.0), Cauchy(2.0),
@@ -214,7 +223,8 @@ def test_columns_that_do_not_vary():
 def test_members_add_up_to_the_prediction():
     model, values = fitted("auto")
     table = torch.from_numpy(model.table_.transform(NEW))
-    assert np.abs(sum(m(table) for m in model.members_).numpy() - values(NEW)[0]).max() < 1e-6
+    added = sum(m(table) for m in model.members_).numpy()
+    assert agree([added], values(NEW), 1e-10 + slack(to_module(model), values(NEW)))
 
 
 def test_gradients():
