@@ -8,7 +8,7 @@ from setuptools import find_packages, setup
 config = ConfigParser()
 config.read(Path(__file__).parent / "settings.ini", encoding="utf-8")
 cfg = config["DEFAULT"]
-course, test = cfg["course_requirements"].split(), cfg["test_requirements"].split()
+course, onnx, test = (cfg[f"{name}_requirements"].split() for name in ("course", "onnx", "test"))
 readme = (Path(__file__).parent / "README.md").read_text(encoding="utf-8")
 for start, kind in ((r"!\[[^]]*\]\(", "raw"), (r"\]\(", "blob")):  # its files are not on the package index
     readme = re.sub(rf"({start})(?![a-z]+:|#)", rf"\1{cfg['git_url']}/{kind}/{cfg['branch']}/", readme)
@@ -33,7 +33,8 @@ setup(
     package_data={cfg["lib_path"]: ["py.typed", "*.pyi"]},
     python_requires=">=" + cfg["min_python"],
     install_requires=cfg["requirements"].split(),
-    extras_require={"course": course, "test": test, "dev": course + test + cfg["dev_requirements"].split()},
+    extras_require={"course": course + onnx, "onnx": onnx, "test": test,
+                    "dev": course + onnx + test + cfg["dev_requirements"].split()},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Education",

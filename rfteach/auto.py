@@ -319,6 +319,11 @@ class _Member:
             return Z @ coef + intercept
         return gram_times(self.kernel, self.metric(Z), self.centers.to(Z), coef) + intercept
 
+    def times(self, factors):
+        """The same with its weight in the coefficients, and with outputs multiplied by factors (k,)."""
+        coef, intercept = (self.weight * T.cpu() * factors for T in (self.coef, self.intercept))
+        return replace(self, weight=1.0, coef=coef, intercept=intercept)
+
 
 def _plane(rows, lam):
     B = torch.cat([rows.Z, rows.Y], 1)
@@ -468,6 +473,19 @@ class _Auto(Model):
             values += m.weight * (m(Z) - centre)
         return values * self._units.to(Z) + self._mean.to(Z)
 
+    @property
+    def table_(self):
+        check_is_fitted(self)
+        return self._table
+
+    @property
+    def members_(self):
+        check_is_fitted(self)
+        found = [m.times(self._units) for m in self._members]
+        rest = (1 - sum(m.weight for m in self._members)) * self._centre * self._units + self._mean
+        none = torch.zeros(max(1, len(self._table.inputs_)), len(rest), dtype=rest.dtype)
+        return [*found, _Member(1.0, Metric(), None, None, none, rest)]
+
     def _relevance(self, rows, rng):
         """(13.13), by pairs of rows."""
         d = self.n_features_in_
@@ -559,6 +577,12 @@ class AutoKernelRegressor(_Auto, Regressor):
         Of each input, (13.13): for independent inputs the share of the predictions' variance that it has a part in.
     n_rows_ : int
         Different rows that the final fits were made to.
+    table_ : rfteach.columns.TableEncoder
+        Writes rows out as columns z.
+    members_ : list
+        What is in use, the constant at the end; the prediction is the sum of all. Each has ``kernel``, ``metric``,
+        ``centers``, ``coef`` and ``intercept``, and adds intercept + Σ coef k(metric(z), centers), or the plane
+        coef · z + intercept where its kernel is None; in the units of y.
     n_features_in_ : int
         Number d of inputs.
     feature_names_in_ : numpy.ndarray of shape (d,)
@@ -620,8 +644,11 @@ class AutoKernelClassifier(_Auto, Classifier):
     Attributes
     ----------
     classes_ : numpy.ndarray of shape (k,)
-    report_, error_, standard_error_, relevance_, n_rows_, n_features_in_, feature_names_in_
-        As for `AutoKernelRegressor`; ``error_`` is that of the values ±1, mean over the classes.
+    report_, error_, standard_error_, relevance_, n_rows_, table_, members_, n_features_in_, feature_names_in_
+        As for `AutoKernelRegressor`; ``error_`` is that of the values ±1, mean over the classes, and the members add up
+        to the values f of (13.14).
+    calibration_ : tuple of float and numpy.ndarray of shape (k,)
+        The a and b of (13.14).
 
     Examples
     --------
@@ -652,6 +679,11 @@ class AutoKernelClassifier(_Auto, Classifier):
         if values.shape[1] == 1:
             return 2 * self._slope * values + offset[1:] - offset[:1]
         return self._slope * values + offset
+
+    @property
+    def calibration_(self):
+        check_is_fitted(self)
+        return self._slope, self._offset
 
     def predict_proba(self, X) -> Array:
         """The probability (13.14) of each class for each row of X, an array (n, k); raises as `decision_function`."""

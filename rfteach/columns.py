@@ -136,6 +136,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     ----------
     inputs_ : numpy.ndarray of shape (D,)
         For each column of the result the position of the column of the table that it came from.
+    mean_, scale_ : numpy.ndarray of shape (d,)
+        Of each column of numbers that vary, its mean and standard deviation; NaN for the other columns.
     n_features_in_ : int
         Number d of columns.
     feature_names_in_ : numpy.ndarray of shape (d,)
@@ -180,6 +182,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         seen = w > 0
         self._written = [_learn(A[seen], name, w[seen], max_levels) for name, A in columns]
         self.inputs_ = np.repeat(np.arange(len(columns)), [c.width for c in self._written])
+        units = [(math.nan, math.nan) if c.centre is None else (c.centre, c.unit) for c in self._written]
+        self.mean_, self.scale_ = np.array(units).T
         return self
 
     def transform(self, X) -> np.ndarray:

@@ -10,6 +10,7 @@ import math
 from typing import Self
 
 import torch
+from sklearn.utils.validation import check_is_fitted
 
 from .arrays import Array, all_or_nothing, row_blocks
 from .bandwidth import fit_kernel
@@ -47,6 +48,8 @@ class AnisotropicKernelPCA(Transformer):
         Of the centred Gram matrix, in descending order.
     eigenvectors_ : numpy.ndarray of shape (n, k)
         Columns of length one; the largest entry of each is positive.
+    X_fit_ : numpy.ndarray of shape (n, d)
+        The rows of the fit, which new points are compared with.
     n_features_in_ : int
     feature_names_in_ : numpy.ndarray of shape (d,)
 
@@ -147,6 +150,11 @@ class AnisotropicKernelPCA(Transformer):
             K += mean - rows - K.mean(1, keepdim=True)
             out[part] = (V.T @ K.T).T
         return out
+
+    @property
+    def X_fit_(self):
+        check_is_fitted(self)
+        return self._X.cpu().numpy()
 
     @property
     def _n_features_out(self):

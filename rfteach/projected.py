@@ -331,6 +331,8 @@ class ProjectedSurrogate(Transformer, Regressor):
         Mean squared error of what was chosen, on rows that were left out; NaN for ``n_folds=None``.
     errors_ : dict
         The same for each of the three, by name; empty for ``n_folds=None``.
+    planes_ : list
+        For each output the slopes (d,) and the intercept that take the place of the surrogate, or None.
     history_ : numpy.ndarray of shape (evaluations,)
         Least error of the surrogate up to each evaluation; for "adam" those of the comparison at the end.
     inner_history_ : numpy.ndarray of shape (steps,)
@@ -468,6 +470,11 @@ class ProjectedSurrogate(Transformer, Regressor):
             if plane is not None:
                 y[:, k] = X.detach().cpu().numpy() @ plane[0] + plane[1]
         return torch.as_tensor(y, device="cpu")
+
+    @property
+    def planes_(self):
+        check_is_fitted(self)
+        return self._planes or [None] * np.size(self.error_)
 
     @property
     def _n_features_out(self):
