@@ -36,7 +36,7 @@ _PUBLIC = {
     "kpca": ["AnisotropicKernelPCA"],
     "swarm": ["particle_swarm"],
     "projected": ["ProjectedSurrogate"],
-    "sobol": ["sobol_indices"],
+    "sobol": ["sensitivity", "sobol_indices"],
     "adaptive": ["AdaptiveFeatureRegressor"],
     "waves": [],
     "attention": ["random_feature_attention"],

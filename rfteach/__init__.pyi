@@ -100,7 +100,7 @@ from .projected import (
     ProjectedSurrogate as ProjectedSurrogate
 )
 from .sobol import (
-    sobol_indices as sobol_indices
+    sensitivity as sensitivity, sobol_indices as sobol_indices
 )
 from .adaptive import (
     AdaptiveFeatureRegressor as AdaptiveFeatureRegressor

@@ -82,6 +82,7 @@ def test_the_check_of_values_can_fail():
 
 rng = np.random.default_rng(0)
 W, K, BOX = rng.standard_normal((5, 3)), np.diag([4.0, 3.0, 2.0, 1.0]), [[0.0, 1.0]] * 3
+UNIT = np.random.default_rng(1).random((40, 3))
 CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of shape (12,), and options
     (arrays.as_tensor, lambda X, y: [X]),
     (arrays.block_bytes, lambda X, y: []),
@@ -162,6 +163,7 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (swarm.particle_swarm, lambda X, y: [lambda P: (P**2).sum(1), BOX]),
     (sobol.sobol_indices, lambda X, y: [lambda P: P[:, 0] + P[:, 1]], {"bounds": BOX, "order": 2}),
     (sobol.sobol_indices, lambda X, y: [chaos.SparsePCE(degree=2).fit(np.asarray(X), np.asarray(y))]),
+    (sobol.sensitivity, lambda X, y: [UNIT, UNIT.sum(1), chaos.SparsePCE(1)], {"noise": True, "n_folds": 2}),
     (attention.relative_variance, lambda X, y: [X, X, 8]),
     (attention.optimal_tilt, lambda X, y: [2.0, 4]),
     (attention.attention_frequencies, lambda X, y: [8, 4]),

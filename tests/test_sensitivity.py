@@ -1,0 +1,255 @@
+"""Intervals of indices: the formulas against slow refits and samplers, coverage as a statistic, what is refused."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import norm, triang
+from scipy.stats import sobol_indices as scipy_indices
+from scipy.stats import t as student
+from scipy.stats import uniform
+from sklearn.linear_model import LinearRegression
+
+import sensitivity as benchmark
+from rfteach.chaos import SparsePCE, legendre_basis
+from rfteach.datasets import ishigami, sobol_g, sobol_g_moments
+from rfteach.sobol import _dictionary, sensitivity, sobol_indices
+
+SHARES = "first", "total", "shapley"
+
+
+def draw(seed, n, d=3):
+    X = np.random.default_rng(seed).random((n, d))
+    return X, np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * X[:, 1] ** 2
+
+
+def slow(X, y, model, n_folds, noise, coverage=0.9):
+    """(10.33) to (10.35) with a loop over rows, polynomials and effects."""
+    y = y - y.mean()
+    (n, d), D = X.shape, [tuple(a) for a in _dictionary(*X.shape).tolist()]
+    fits = []
+    for k in range(n_folds):
+        m = SparsePCE(**model).set_params(bounds="unit", n_folds=None).fit(X[np.arange(n) % n_folds != k],
+                                                                          y[np.arange(n) % n_folds != k])
+        fits.append(dict(zip(map(tuple, m.indices_.tolist()), m.coef_)))
+    zero, every = (0,) * d, sorted(set(D).union(*fits))
+    phi = {a: legendre_basis(X, [a])[:, 0] for a in every}
+    w = [fits[j % n_folds] for j in range(n)]
+    f = np.array([sum(v * phi[a][j] for a, v in w[j].items()) for j in range(n)])
+    e = y - f
+    bar = {a: np.mean([w[j].get(a, 0) for j in range(n)]) for a in every}
+    c = {a: np.mean(e * phi[a]) for a in D}
+    s = {a: (np.mean((e * phi[a]) ** 2) - c[a] ** 2) / (n - 1) for a in D}
+    Q = {a: (bar[a] + c[a]) ** 2 - s[a] for a in D}
+    beyond = {a: np.mean([w[j].get(a, 0) ** 2 + 2 * w[j].get(a, 0) * e[j] * phi[a][j] for j in range(n)])
+              for a in every if a not in D}
+    squares = {a: sum(fit.get(a, 0) ** 2 for fit in fits) for a in beyond}
+    if not any(squares.values()):
+        squares = {a: bar[a] ** 2 for a in D if a != zero}
+    rest = sum(v for a, v in {**Q, **beyond}.items() if a != zero)
+    V = np.mean([sum(v * v for v in w[j].values()) + y[j] ** 2 - f[j] ** 2 for j in range(n)]) - Q[zero]
+    V, R = (rest, 0) if noise else (V, max(V - rest, 0))
+    found, e2 = [], np.mean(e * e)
+    for kind, i in itertools.product(range(3), range(d)):
+        def a_(alpha):
+            u = [k for k in range(d) if alpha[k]]
+            return (u == [i], i in u, (i in u) / max(len(u), 1))[kind]
+
+        p = {a: v / sum(squares.values()) for a, v in squares.items()}
+        mean = sum(a_(a) * v for a, v in p.items())
+        J = (sum(a_(a) * v for a, v in {**Q, **beyond}.items()) + R * mean) / V
+        g = [sum(a_(a) * bar[a] * phi[a][j] for a in D) + sum(a_(a) * w[j].get(a, 0) * phi[a][j] for a in beyond)
+             for j in range(n)]
+        whole = [sum(bar[a] * phi[a][j] for a in D if a != zero) + sum(w[j].get(a, 0) * phi[a][j] for a in beyond)
+                 for j in range(n)] if noise else f - bar[zero]
+        psi = 2 * e * (np.array(g) - J * np.array(whole)) - (0 if noise else J * (e * e - e2))
+        square = (psi - psi.mean()) ** 2
+        a2 = {a: (a_(a) - J * noise * (a != zero)) ** 2 for a in D}
+        second = sum(v * 2 * e2**2 / n**2 for v in a2.values())
+        third = max(sum(v * 4 * e2 / n * (Q[a] - bar[a] ** 2) for a, v in a2.items()), 0)
+        last = R * R / 2 * (sum(a_(a) ** 2 * v for a, v in p.items()) - mean**2)
+        freedom = 2 * square.sum() ** 2 / (np.sum(square**2) - square.sum() ** 2 / n)
+        sigma = math.sqrt(square.sum() / n / (n - 1) + second + third + last) / V
+        found.append((J, student.ppf((1 + coverage) / 2, max(freedom, 3)) * sigma))
+    return np.array(found).T.reshape(2, 3, d)
+
+
+@pytest.mark.parametrize("noise", [False, True])
+@pytest.mark.parametrize("model", [{"degree": (2, 2)}, {"degree": (6, 5)}, {"degree": 1, "max_interaction": 1}])
+def test_the_formulas_are_those_of_slow_refits(model, noise):
+    X, y = draw(0, 36, 2 + (model["degree"] == 1)) if model["degree"] == 1 else draw(0, 36)
+    y = y + noise * 0.1 * np.random.default_rng(1).normal(size=len(y))
+    found = sensitivity(X, y, SparsePCE(**model), noise=noise, n_folds=4)
+    J, half = slow(X, y, model, 4, noise)
+    for k, name in enumerate(SHARES):
+        np.testing.assert_allclose(getattr(found, name), J[k], atol=1e-10)
+        ends = np.clip(np.maximum(J[k], 0)[:, None] + half[k][:, None] * [-1, 1], 0, 1)
+        np.testing.assert_allclose(getattr(found, f"{name}_interval"), ends, atol=1e-10)
+
+
+def test_large_samples_agree_with_a_sampler():
+    """Saltelli's estimates of the function itself, and Shapley effects by their definition from its sets."""
+    box = np.tile([-np.pi, np.pi], (3, 1))
+    X = np.random.default_rng(0).uniform(-np.pi, np.pi, (1500, 3))
+    found = sensitivity(X, ishigami(X), SparsePCE((7, 6)), bounds=box, n_folds=5)
+    law = [uniform(-np.pi, 2 * np.pi)] * 3
+    exact = scipy_indices(func=lambda x: ishigami(x.T), n=2**15, dists=law, rng=np.random.default_rng(0))
+    for name, value in (("first", exact.first_order), ("total", exact.total_order)):
+        ends = getattr(found, f"{name}_interval")
+        width = np.ptp(ends, axis=1)
+        assert (width < 0.06).all() and (abs(getattr(found, name) - value) < 2 * width + 1e-3).all()
+    assert abs(found.shapley.sum() - 1) < 0.01 and abs(found.variance - 13.845) < 0.6
+    assert ((found.first <= found.shapley + 1e-9) | (found.first < 0.02)).all()
+
+
+def test_shapley_effects_of_a_closed_form():
+    """What an input adds to the variance explained, over all orders in which inputs come."""
+    X, y = draw(0, 80)
+    model = SparsePCE((3, 4), n_folds=None, bounds="unit").fit(X, y)
+    S = sobol_indices(model)
+    value = {u: sum(v for s, v in S.terms.items() if set(s) <= set(u)) for r in range(4)
+             for u in itertools.combinations(range(3), r)}
+    gains = np.zeros(3)
+    for order in itertools.permutations(range(3)):
+        for k, i in enumerate(order):
+            gains[i] += (value[tuple(sorted(order[: k + 1]))] - value[tuple(sorted(order[:k]))]) / 6
+    np.testing.assert_allclose(S.shapley, gains, atol=1e-12)
+    assert sobol_indices(lambda X: X[:, 0], bounds=[[0, 1]], n_points=64).shapley is None
+
+
+def test_intervals_cover_and_those_of_sampling_do_not():
+    """90 % within four standard errors, of a function that no surrogate of this degree can learn."""
+    c, designs = np.array([0.5, 2.0, 9.0]), 100
+    truth, inside, alone = sobol_g_moments(c), [], []
+    for seed in range(designs):
+        X = np.random.default_rng(seed).random((80, 3))
+        y = sobol_g(X, c)
+        found = sensitivity(X, y, SparsePCE((4, 2)), n_folds=5)
+        inside.append([(e[:, 0] <= v) & (v <= e[:, 1]) for e, v in
+                       ((found.first_interval, truth.first), (found.total_interval, truth.total))])
+        model = SparsePCE((4, 2), n_folds=None, bounds="unit").fit(X, y)
+        sampled = sobol_indices(model, method="qmc", n_points=4096)
+        alone.append([abs(sampled.first - truth.first) < 1.645 * sampled.first_error,
+                      abs(sampled.total - truth.total) < 1.645 * sampled.total_error])
+    error = math.sqrt(0.9 * 0.1 / designs)
+    assert np.mean(inside, 0).min() > 0.9 - 4 * error and np.mean(inside) > 0.86
+    assert np.mean(alone, 0)[:, :2].max() < 0.5 < np.mean(inside, 0).min()
+
+
+def test_the_record_covers():
+    """Each effect of an input that matters in 85 % of the designs or more, within three standard errors."""
+    record = json.loads(benchmark.RESULTS.read_text(encoding="utf-8"))
+    assert set(record["cases"]) == set(benchmark.CASES)
+    for case, runs in record["cases"].items():
+        matter = benchmark.CASES[case][1]()[1] >= 1e-3
+        least = 0.85 - 3 * math.sqrt(0.85 * 0.15 / len(runs))
+        for key in SHARES:
+            assert benchmark.coverage(runs, key)[matter].min() > least, (case, key)
+        width = np.median([run["first_half_width"] for run in runs.values()])
+        assert width < 0.05
+        if case.startswith("g "):
+            assert np.mean(benchmark.coverage(runs, "first_sampling")[matter]) < 0.75
+
+
+def test_the_benchmark_grows_its_file(tmp_path, capsys):
+    file, case = tmp_path / "sensitivity.json", "Ishigami, noise 4 %, n = 100"
+    benchmark.main([case, "--designs", "1", "--out", str(file)])
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    kept["cases"][case]["0"]["first"] = "000"
+    file.write_text(json.dumps(kept), encoding="utf-8")
+    record = benchmark.main([case, "--designs", "1", "--out", str(file)])
+    assert record["cases"][case]["0"]["first"] == "000" and "noise 4 %" in capsys.readouterr().out
+    assert benchmark.RESULTS == Path(benchmark.__file__).parent / "results" / "sensitivity.json"
+    with pytest.raises(SystemExit):
+        benchmark.main(["no such case"])
+
+
+def test_a_share_of_g_has_its_exact_value():
+    """The integral over t of the benchmark, and the sum over sets."""
+    first, total, shapley = benchmark.exact_g()
+    V = 1 / (3 * (1 + benchmark.C) ** 2)
+    sets = [u for r in range(1, 7) for u in itertools.combinations(range(6), r)]
+    by_sets = [sum(np.prod(V[list(u)]) / len(u) for u in sets if i in u) for i in range(6)]
+    np.testing.assert_allclose(shapley[:6], np.array(by_sets) / np.expm1(np.log1p(V).sum()), atol=1e-6)
+    assert abs(shapley.sum() - 1) < 1e-12 and (first <= shapley).all() and (shapley <= total).all()
+
+
+def test_laws_units_kinds_and_outputs():
+    X, y = draw(1, 60)
+    found, model = sensitivity(X, y, SparsePCE(2), n_folds=4), SparsePCE(2)
+    Z = np.column_stack([norm.ppf(X[:, 0], 1, 2), triang.ppf(X[:, 1], 0.3), 5 * X[:, 2]])
+    others = {
+        "laws": sensitivity(Z, y, model, laws=[norm(1, 2), triang(0.3), uniform(0, 5)], n_folds=4),
+        "one law": sensitivity(norm.ppf(X), y, model, laws=norm, n_folds=4),
+        "bounds": sensitivity(2 * X - 1, y, model, bounds=[[-1, 1]] * 3, n_folds=4),
+        "fitted": sensitivity(X, y, SparsePCE(2, bounds="unit").fit(X, y), n_folds=4),
+        "frame": sensitivity(pd.DataFrame(X), pd.Series(y), model, n_folds=4),
+        "tensor": sensitivity(torch.from_numpy(X), torch.from_numpy(y), model, n_folds=4),
+        "units": sensitivity(X, 1e150 * y + 0.0, model, n_folds=4),
+        "shift and sign": sensitivity(X, 7 - y, model, n_folds=4),
+    }
+    for name, other in others.items():
+        for key in (*SHARES, *(f"{share}_interval" for share in SHARES)):
+            np.testing.assert_allclose(getattr(other, key), getattr(found, key), atol=1e-8, err_msg=f"{name}, {key}")
+    two = sensitivity(X, np.column_stack([y, y**2]), model, n_folds=4)
+    assert two.first.shape == (2, 3) and two.total_interval.shape == (2, 3, 2) and two.variance.shape == (2,)
+    np.testing.assert_allclose(two.shapley[0], found.shapley, atol=1e-12)
+    np.testing.assert_allclose(two.variance[0], found.variance, rtol=1e-12)
+    wide = sensitivity(X, y, model, coverage=0.99, n_folds=4)
+    assert (np.ptp(wide.first_interval, axis=1) > np.ptp(found.first_interval, axis=1)).all() and wide.coverage == 0.99
+    order = [2, 0, 1]
+    np.testing.assert_allclose(sensitivity(X[:, order], y, model, n_folds=4).first, found.first[order], atol=1e-8)
+
+
+def test_constants_and_noise_have_no_shares():
+    X = np.random.default_rng(0).random((60, 2))
+    found = sensitivity(X, np.full(60, 0.1))
+    assert found.variance == 0 and (found.first == 0).all() and (found.total_interval == [0, 1]).all()
+    noise = sensitivity(X, np.random.default_rng(1).normal(size=60), noise=True)
+    assert np.isfinite(noise.first).all() and (noise.first_interval[:, 0] == 0).all()
+    assert (np.ptp(noise.first_interval, axis=1) > 0.1).all()
+    assert sensitivity(X[:, :1], X[:, 0] ** 2).first_interval.tolist()[0][1] == 1
+
+
+def test_rows_of_other_laws_are_refused():
+    rng = np.random.default_rng(0)
+    U = rng.random((200, 3))
+    y = U.sum(1)
+    with pytest.raises(ValueError, match="inputs 0 and 2 of X are not independent: .*degree 1 and 1"):
+        sensitivity(np.column_stack([U[:, :2], np.clip(U[:, 0] + 0.02 * rng.normal(size=200), 0, 1)]), y)
+    with pytest.raises(ValueError, match="are not independent: .*degree 2 and 1|are not independent: .*degree 1 and 2"):
+        sensitivity(np.column_stack([U[:, 0], abs(2 * U[:, 0] - 1), U[:, 2]]), y)
+    with pytest.raises(ValueError, match="input 1 of X is not uniform: its polynomial of degree 1 .* bounds"):
+        sensitivity(U * [1, 0.5, 1], y)
+    with pytest.raises(ValueError, match="input 2 of X is not uniform: its polynomial of degree 2 .* laws"):
+        sensitivity(np.column_stack([U[:, :2], norm.cdf(0.2 * norm.ppf(U[:, 2]))]), y)
+    false = 0
+    for seed in range(100):
+        X = np.random.default_rng(seed).random((25, 6))
+        try:
+            sensitivity(X, X[:, 0], SparsePCE(1, max_interaction=1), n_folds=2)
+        except ValueError:
+            false += 1
+    assert false == 0
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda X, y: sensitivity(X, y, LinearRegression()), "model must be a SparsePCE, got LinearRegression"),
+    (lambda X, y: sensitivity(X, y[:-1]), "as many rows"),
+    (lambda X, y: sensitivity(X[:19], y[:19]), "at least 2 n_folds = 20 rows, got 19"),
+    (lambda X, y: sensitivity(X, y, coverage=1.0), "coverage"),
+    (lambda X, y: sensitivity(X, y, n_folds=1), "n_folds"),
+    (lambda X, y: sensitivity(2 * X, y), "input 0 of X leaves its bounds: it is in"),
+    (lambda X, y: sensitivity(X, y, laws=[norm] * 2), "one for each of 3 inputs"),
+    (lambda X, y: sensitivity(X, y, laws=[1, 2, 3]), "a method cdf"),
+    (lambda X, y: sensitivity(X, y, bounds=[[0, 1]]), r"must have shape \(3, 2\)"),
+    (lambda X, y: sensitivity(X, np.where(y > 1, np.nan, y)), "y contains NaN"),
+])
+def test_wrong_arguments_are_named(call, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        call(*draw(0, 60))
