@@ -203,6 +203,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return np.array([name for column in self._written for name in column.names], dtype=object)
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
+
     def _columns(self, X, reset):
         """Names and values of the columns, checked."""
         refuse_masked(X, "X")
