@@ -8,7 +8,6 @@ noise: Friedman's function, a function of order two, Sobol's g-function with 20 
 measured is kept in the file as it comes, by setting, model and draw, and not measured again.
 """
 
-import argparse
 import os
 import time
 import warnings
@@ -159,15 +158,11 @@ def summary(record):
 def main(argv=None):
     """Measure what is not in the file yet, and print the tables."""
     settings = [*NOISY, *QUIET, *(REAL if os.environ.get("RFTEACH_DATA") else [])]
-    parser = argparse.ArgumentParser(description="Every regressor as it comes, on noise and without.")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"all if none is named: {', '.join(MODELS)}")
+    parser = records.command_line("Every regressor as it comes, on noise and without.", RESULTS, "model", MODELS, "--draws", 12,
+                                  "of a noisy setting; a third of it of the others")
     parser.add_argument("--settings", nargs="+", default=settings, metavar="S", choices=[*NOISY, *QUIET, *REAL],
                         help=f"all if none is named: {', '.join(settings)}")
-    parser.add_argument("--draws", type=int, default=12, metavar="N", help="of a noisy setting; a third of it of the others")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="benchmarks/results/defaults.json")
     args = parser.parse_args(argv)
-    if unknown := [model for model in args.models if model not in MODELS]:
-        parser.error(f"unknown model {unknown[0]!r}; there are {', '.join(MODELS)}")
     record = records.opened(args.out, "python benchmarks/defaults.py", "runs")
     for seed in range(args.draws):
         for setting in args.settings:

@@ -7,8 +7,25 @@ measurements under one more key, by name and method and seed.
 import argparse
 import json
 from datetime import date
+from pathlib import Path
 
 from harness import machine
+
+
+def command_line(description, results, kind, names, count, usual, about):
+    """A parser of names of a kind, ``count`` with its usual number and what it says, and ``--out``, the file of results."""
+
+    def known(name):
+        if name not in names:
+            raise argparse.ArgumentTypeError(f"unknown {kind} {name!r}; there are {'; '.join(names)}")
+        return name
+
+    parser = argparse.ArgumentParser(description=description)
+    every = "; ".join(names).replace("%", "%%")
+    parser.add_argument(f"{kind}s", nargs="*", type=known, metavar=kind.upper(), help=f"all if none is named: {every}")
+    parser.add_argument(count, type=int, default=usual, metavar="N", help=f"{about} ({usual})")
+    parser.add_argument("--out", type=Path, default=results, metavar="FILE", help=f"benchmarks/results/{results.name}")
+    return parser
 
 
 def opened(file, command, key, methods=()):
@@ -48,15 +65,10 @@ def measure_tables(argv, description, results, tables, methods, splits, split, m
     usual : list of str or None
         Methods that run where none is named; all if None.
     """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all if none is named: {', '.join(tables)}")
+    parser = command_line(description, results, "table", tables, "--splits", splits, "random splits")
     parser.add_argument("--methods", nargs="+", default=usual or list(methods), metavar="METHOD", choices=list(methods),
                         help=f"all if none is named: {', '.join(methods)}")
-    parser.add_argument("--splits", type=int, default=splits, metavar="N", help=f"random splits ({splits})")
-    parser.add_argument("--out", type=type(results), default=results, metavar="FILE", help=f"{results.name} of the results")
     args = parser.parse_args(argv)
-    if unknown := [table for table in args.tables if table not in tables]:
-        parser.error(f"unknown table {unknown[0]!r}; there are {', '.join(tables)}")
     record = opened(args.out, f"python benchmarks/{results.stem}.py", "tables", methods)
     for seed in range(args.splits):
         for table in args.tables or tables:

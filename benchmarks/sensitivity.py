@@ -8,7 +8,6 @@ total index is at least 0.001, and the mean squared error on left-out rows over 
 as it comes, and not measured again.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -103,13 +102,9 @@ def summary(record):
 
 def main(argv=None):
     """Measure what is not in the file yet, and print the table."""
-    parser = argparse.ArgumentParser(description="Coverage of the intervals of sensitivity.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"all if none is named: {'; '.join(CASES)}")
-    parser.add_argument("--designs", type=int, default=200, metavar="N", help="designs of each case (200)")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="sensitivity.json of the results")
+    parser = records.command_line("Coverage of the intervals of sensitivity.", RESULTS, "case", CASES, "--designs", 200,
+                                  "designs of each case")
     args = parser.parse_args(argv)
-    if unknown := [case for case in args.cases if case not in CASES]:
-        parser.error(f"unknown case {unknown[0]!r}; there are {'; '.join(CASES)}")
     record = records.opened(args.out, "python benchmarks/sensitivity.py", "cases")
     for case in args.cases or CASES:
         kept = record["cases"].setdefault(case, {})

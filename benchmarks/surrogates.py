@@ -6,7 +6,6 @@ error is the mean square of the residual over the exact variance of the function
 kept in the file as it comes, by method and seed, and not measured again. Nothing is compared on left-out rows.
 """
 
-import argparse
 import time
 import warnings
 from pathlib import Path
@@ -146,13 +145,9 @@ def summary(record):
 
 def main(argv=None):
     """Measure what is not in the file yet, and print the table."""
-    parser = argparse.ArgumentParser(description="Surrogates of the g-function with 20 inputs.")
-    parser.add_argument("methods", nargs="*", metavar="METHOD", help=f"all if none is named: {', '.join(METHODS)}")
-    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions (10)")
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="benchmarks/results/surrogates.json")
+    parser = records.command_line("Surrogates of the g-function with 20 inputs.", RESULTS, "method", METHODS, "--seeds", 10,
+                                  "repetitions")
     args = parser.parse_args(argv)
-    if unknown := [method for method in args.methods if method not in METHODS]:
-        parser.error(f"unknown method {unknown[0]!r}; there are {', '.join(METHODS)}")
     record = records.opened(args.out, "python benchmarks/surrogates.py", "runs", METHODS)
     for seed in range(args.seeds):
         for method in args.methods or METHODS:

@@ -20,6 +20,7 @@ import memory
 import mnist
 import real_data
 import run
+import sensitivity
 import surrogates
 import tables
 import rfteach
@@ -201,6 +202,17 @@ def test_what_pages_show_of_real_data(tmp_path, monkeypatch, capsys):
     assert found["bandwidth"].keys() == kept["bandwidth"].keys()
     assert found["bandwidth"]["methods"].keys() == kept["bandwidth"]["methods"].keys()
     assert "bandwidth: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("script", [classes, defaults, sensitivity, surrogates, tables])
+def test_help_names_all_that_can_be_measured(script, capsys, monkeypatch):
+    """Also where a name has a sign of percentage, which argparse would read."""
+    monkeypatch.setenv("COLUMNS", "10000")  # no name is broken
+    with pytest.raises(SystemExit) as left:
+        script.main(["--help"])
+    said = capsys.readouterr().out
+    names = getattr(script, {sensitivity: "CASES", defaults: "MODELS", surrogates: "METHODS"}.get(script, "TABLES"))
+    assert left.value.code == 0 and all(name in said for name in names)
 
 
 def test_tables_keep_what_is_measured(tmp_path, monkeypatch, capsys):
