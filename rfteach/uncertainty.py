@@ -53,12 +53,15 @@ class Posterior:
         return A.to(self._spectrum.V), like
 
     def _white(self, A):
-        r"""Rows (m, N) whose inner products are aᵀ S⁻¹ a', of A that is centred."""
+        r"""Rows (m, N + 1) whose inner products are the covariance of f at A (m, N) over σ²; the intercept's part last."""
         V, inner = self._spectrum.V, (self._spectrum.s**2 + self.lam).rsqrt()
-        P = A @ V
+        B = self._centred(A)
+        P = B @ V
         if V.shape[1] == V.shape[0]:
-            return P * inner
-        return (P * (inner - self.lam**-0.5)) @ V.T + A * self.lam**-0.5
+            P = P * inner
+        else:
+            P = (P * (inner - self.lam**-0.5)) @ V.T + B * self.lam**-0.5
+        return torch.nn.functional.pad(P, (0, 1), value=(self._spectrum.fit_intercept / self._spectrum.weight) ** 0.5)
 
     def _centred(self, A):
         return A - self._spectrum.means[: A.shape[1]]
@@ -72,36 +75,26 @@ class Posterior:
         The standard deviation is that of the function; the square of that of a new target is larger by ``noise``.
         """
         A, like = self._open(A)
-        B = self._centred(A)
-        mean = B @ self._spectrum.coef(self.lam) + self._spectrum.means[A.shape[1] :]
-        spread = self._white(B).square().sum(1) + self._spectrum.fit_intercept / self._spectrum.weight
-        std = (spread[:, None] * self._noise()).sqrt()
-        mean, std = (like.restore(T[:, 0] if self._one_column else T) for T in (mean, std))
-        return (mean, std) if return_std else mean
+        shaped = lambda T: like.restore(T[:, 0] if self._one_column else T)
+        mean = shaped(self._centred(A) @ self._spectrum.coef(self.lam) + self._spectrum.means[A.shape[1] :])
+        if not return_std:
+            return mean
+        return mean, shaped((self._white(A).square().sum(1, keepdim=True) * self._noise()).sqrt())
 
     def influence(self, A: ArrayLike, B: ArrayLike) -> Array:
         r"""The covariance (14.2) of f at A (m, N) and at B (l, N), over σ²: (m, l)."""
         (A, like), (B, _) = self._open(A), self._open(B)
-        G = self._white(self._centred(A)) @ self._white(self._centred(B)).T
-        return like.restore(G + self._spectrum.fit_intercept / self._spectrum.weight)
+        return like.restore(self._white(A) @ self._white(B).T)
 
     def draw(self, n_draws: int = 1, random_state: Seed = None) -> Callable[[ArrayLike], Array]:
         r"""Functions drawn from the law: what takes features (m, N) to values (m, n_draws) or (m, k, n_draws)."""
-        rng, spectrum = random_generator(random_state), self._spectrum
-        (N, k), m = (spectrum.V.shape[0], len(self._noise())), integer(1, n_draws=n_draws)
-        u, b = (torch.from_numpy(rng.normal(size=size)).to(spectrum.V) for size in ((N, k * m), (k, m)))
-        if spectrum.V.shape[1] == N:
-            step = spectrum.V @ (u / (spectrum.s**2 + self.lam).sqrt()[:, None])
-        else:
-            step = self._white(u.T).T
-        sigma = self._noise().sqrt()[:, None]
-        step = step.reshape(N, k, m) * sigma
-        b = b * sigma * (spectrum.fit_intercept / spectrum.weight) ** 0.5
+        rng, sigma = random_generator(random_state), self._noise().sqrt()[:, None]
+        k, m = len(sigma), integer(1, n_draws=n_draws)
+        u = torch.from_numpy(rng.normal(size=(len(self._spectrum.V) + 1, k * m))).to(sigma)
 
         def functions(A):
             A, like = self._open(A)
-            mean = torch.as_tensor(self.predict(A)).reshape(len(A), k, 1)
-            values = mean + (self._centred(A) @ step.reshape(N, -1)).reshape(len(A), k, m) + b
+            values = self.predict(A).reshape(len(A), k, 1) + sigma * (self._white(A) @ u).reshape(len(A), k, m)
             return like.restore(values[:, 0] if self._one_column else values)
 
         return functions
@@ -152,13 +145,9 @@ def posterior(
     >>> mean.round(1), bool(std[1] > 10 * std[0])
     (array([ 2. , 19.1]), True)
     """
-    A, y, like, one_column = system(A, y)
-    w = weights(w, A)
+    A, y, w, like, one_column = _rows(A, y, w)
     flag(fit_intercept=fit_intercept)
     lam = number("(0, inf)", "evidence", lam=lam)
-    A, y = A.double(), y.double()
-    w = torch.ones(len(A), dtype=A.dtype, device=A.device) if w is None else w
-    A, y, w = (T[w > 0] for T in (A, y, w))
     if len(A) <= fit_intercept:
         raise ValueError(f"the noise needs at least {1 + fit_intercept} rows, got {len(A)}")
     a, b = power_of_two(A), power_of_two(y)
@@ -176,6 +165,17 @@ def posterior(
         intercept, noise = float(intercept), float(noise)
     log_evidence = float(evidence[0]) - (len(A) - fit_intercept) * y.shape[1] * np.log(b)
     return Posterior(c, intercept, noise, lam * a * a, log_evidence, spectrum, one_column)
+
+
+def _rows(A, y, w):
+    r"""A (n, N), y (n, k) and w (n,) of the rows that have a weight, in float64; and what `system` says of a result."""
+    A, y, like, one_column = system(A, y)
+    w = _or_ones(weights(w, A), A)
+    return *(T[w > 0].double() for T in (A, y, w)), like, one_column
+
+
+def _or_ones(w, X):
+    return torch.ones(len(X), dtype=torch.float64, device=X.device) if w is None else w
 
 
 def _evidence(spectrum, w, lams):
@@ -272,10 +272,7 @@ def pathwise(
     y, _ = as_tensor(y, name="y", ndim=1)
     same_rows(X=X, y=y)
     noise, scale = number("(0, inf)", noise=noise), number("(0, inf)", scale=scale)
-    w = weights(w, X)
-    w = torch.ones(len(X), dtype=torch.float64, device=X.device) if w is None else w
-    if not (w > 0).all():
-        raise ValueError("w must be above zero; leave out rows that have no weight")
+    w = _above_zero(w, X)
     X, y, m = X.double(), y.to(X.device).double(), integer(1, n_draws=n_draws)
     features = RandomFourierFeatures(kernel, n_components=n_components, form="paired", random_state=rng).fit(X)
     prior = scale**0.5 * torch.from_numpy(rng.normal(size=(n_components, m))).to(X)
@@ -283,6 +280,14 @@ def pathwise(
     residual = y[:, None] - features.transform(X) @ prior - epsilon
     found = gram_solve(kernel.gram(X, X), residual, noise / scale, w, fit_intercept=fit_intercept, left_out=False)
     return Paths(features, prior, kernel, X, found.coef, found.intercept)
+
+
+def _above_zero(w, X):
+    r"""Weights (n,) of the rows of X, none of them zero."""
+    w = _or_ones(weights(w, X), X)
+    if not (w > 0).all():
+        raise ValueError("w must be above zero; leave out rows that have no weight")
+    return w
 
 # %% ../nbs/14_uncertainty.ipynb #14a00036
 def jackknife_plus(
@@ -338,23 +343,16 @@ def jackknife_plus(
     True
     """
     found = posterior(A, y, number("(0, inf)", lam=lam), w=w, fit_intercept=fit_intercept)
-    A, y, like, one_column = system(A, y)
-    w = weights(w, A)
-    w = torch.ones(len(A), dtype=torch.float64, device=A.device) if w is None else w
-    A, y, w = A.double()[w > 0], y.double()[w > 0], w[w > 0]
+    A, y, w, like, one_column = _rows(A, y, w)
     new, _ = as_tensor(A_new, name="A_new")
     new = new.to(A)
     fit = lambda B: found.predict(B).reshape(len(B), -1)
-    r = (y - fit(A)) / (1 - w * _diagonal(found, A))[:, None]
+    r = (y - fit(A)) / (1 - w * found._white(A).square().sum(1))[:, None]
     moved = fit(new)[:, None] - (found.influence(new, A) * w)[:, :, None] * r
     low = -weighted_quantile(r.abs() - moved, w, coverage)
     high = weighted_quantile(r.abs() + moved, w, coverage)
     ends = torch.stack([low, high], -1)
     return like.restore(ends[:, 0] if one_column else ends)
-
-
-def _diagonal(found, A):
-    return found._white(found._centred(A)).square().sum(1) + found._spectrum.fit_intercept / found._spectrum.weight
 
 
 def weighted_quantile(T: torch.Tensor, w: torch.Tensor, coverage: float) -> torch.Tensor:
@@ -408,8 +406,7 @@ class LocalScale:
         r"""The scale (m, k) at points described by F (m, D)."""
         G = _standardised(F, self._centre, self._units)
         roots = [_waves(G, waves) @ c + b for waves, c, b in self._parts]
-        least = _LEAST_SCALE * _mean_root(self.residuals, self.w)
-        return np.maximum(np.stack(roots, 1), least) ** 2
+        return np.maximum(np.stack(roots, 1), _least_root(self.residuals, self.w)) ** 2
 
     def half_widths(self, F: ArrayLike, coverage: float = 0.9) -> np.ndarray:
         r"""Half of the widths (m, k) of intervals (14.11) that hold ``coverage`` of the targets.
@@ -477,10 +474,7 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
     r = as_tensor(residuals, name="residuals", ndim=(1, 2))[0]
     r = _table(r[:, None] if r.ndim == 1 else r, "residuals")
     same_rows(F=F, residuals=r)
-    w = weights(w, torch.from_numpy(F))
-    w = np.ones(len(F)) if w is None else w.numpy()
-    if not (w > 0).all():
-        raise ValueError("w must be above zero; leave out rows that have no weight")
+    w = _above_zero(w, torch.from_numpy(F)).numpy()
     share = w / w.sum()
     centre = share @ F
     units = np.sqrt(share @ np.square(F - centre))
@@ -502,8 +496,7 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
                 c = spectrum.coef(float(lams[i]))[:, j].numpy()
                 b = float(means[A.shape[1] + j]) - float(means[: A.shape[1]].numpy() @ c)
                 best[j] = errors[i, j], target[:, j] - left[:, i, j] / np.sqrt(w), (waves, c, b)
-    least = _LEAST_SCALE * _mean_root(r, w)
-    left_out = np.maximum(np.stack([root for _, root, _ in best], 1), least) ** 2
+    left_out = np.maximum(np.stack([root for _, root, _ in best], 1), _least_root(r, w)) ** 2
     return LocalScale(r, left_out, w, centre, units, [part for _, _, part in best])
 
 
@@ -522,10 +515,10 @@ def _waves(G, waves):
     return G if waves is None else np.concatenate([G, 3 * waves.transform(G)], 1)
 
 
-def _mean_root(r, w):
-    r"""Mean (k,) of the roots of the absolute residuals; 1 where all are zero."""
+def _least_root(r, w):
+    r"""What roots of scales (k,) do not fall below: a part of the mean root of the residuals; 1 where all are zero."""
     mean = w @ np.sqrt(abs(r)) / w.sum()
-    return np.where(mean > 0, mean, 1 / _LEAST_SCALE)
+    return np.where(mean > 0, _LEAST_SCALE * mean, 1.0)
 
 # %% ../nbs/14_uncertainty.ipynb #14a00061
 _MOST_INPUTS = 50  # that a scale may depend on
