@@ -160,10 +160,10 @@ def _by_gradients(rows):
     found = learn_metric(rows.Z, rows.Y, rows.w, Matern(1.5, 3.0))
     if not found.n_rounds:
         return None
-    squares = found.squares[found.metric, found.n_rounds]
-    seen = ~squares.isnan().any(1)
-    unseen = float(rows.w[seen] @ squares[seen].sum(1) / rows.w[seen].sum())
-    flattery = unseen / rows.mean_square(found.last.squares.sqrt())[0]
+    residuals = found.residuals[found.metric, found.n_rounds]
+    seen = ~residuals.isnan().any(1)
+    unseen = float(rows.w[seen] @ residuals[seen].square().sum(1) / rows.w[seen].sum())
+    flattery = unseen / rows.mean_square(found.last.residuals)[0]
     return Metric(found.last.L, max(1.0, flattery), len(rows))
 
 
@@ -639,6 +639,8 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     >>> model.relevance_.argmax(), bool(model.error_ < 0.01)
     (np.int64(0), True)
     """
+
+    _leaves_out = "more than one row"
 
 # %% ../nbs/13c_auto.ipynb #13c7f5e8
 def calibrate(F: np.ndarray, T: np.ndarray, w: np.ndarray) -> tuple[float, np.ndarray]:

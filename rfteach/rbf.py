@@ -285,7 +285,7 @@ class _Network(IntervalMixin, Regressor):
         self.alpha_ = model.alpha_
 
     def _conclude(self, X, Y, w):
-        self._left_out = self._model._left_out
+        self._left_out = getattr(self._model, "left_out_", None)
 
     def _network(self, bandwidth, alpha, seed, alphas=None):
         features = _CenterFeatures(

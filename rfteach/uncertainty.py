@@ -9,6 +9,7 @@ __all__ = ['Posterior', 'posterior', 'Paths', 'pathwise', 'jackknife_plus', 'wei
 # %% ../nbs/14_uncertainty.ipynb #14a00006
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -521,16 +522,24 @@ def _least_root(r, w):
     return np.where(mean > 0, _LEAST_SCALE * mean, 1.0)
 
 # %% ../nbs/14_uncertainty.ipynb #14a00061
-_MOST_INPUTS, _MOST_ROWS = 50, 2000  # that a scale may depend on; that it is learned from
+_MOST_INPUTS, _MOST_ROWS = 50, 1000  # that a scale may depend on; that it is learned from
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    r"""Rows that were left out, see `left_out`: what `described` says of them (n, D), residuals (n, k), weights (n,)."""
+    r"""Rows that were left out, see `left_out`: which of those that came, what `described` says of them (n, D),
+    residuals (n, k), weights (n,).
+    """
 
+    rows: np.ndarray
     F: np.ndarray
     residuals: np.ndarray
     w: np.ndarray
+
+    @cached_property
+    def scale(self) -> LocalScale:
+        r"""Learned when first asked for."""
+        return local_scale(self.F, self.residuals, self.w)
 
 
 def described(X: torch.Tensor | Sparse, predictions: torch.Tensor) -> np.ndarray:
@@ -545,7 +554,7 @@ def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, 
     r"""The errors at rows X (n, d) with targets Y (n, k) and weights w (n,), or None, of predictions made without them.
 
     ``places`` (m,) count the different rows as `rfteach.arrays.distinct_rows` does, ``predictions`` (m, k) are for
-    these. Each copy has an error of its own; of many rows 2000 are drawn.
+    these. Each copy has an error of its own; of many rows 1000 are drawn.
     """
     kept = np.arange(len(Y)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
     group = np.unique(row_hashes(X)[kept], return_inverse=True)[1]
@@ -557,7 +566,7 @@ def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, 
         kept, place = kept[some], place[some]
     values = predictions.to(Y.device).double()[place]
     residuals = (Y[kept].double() - values).cpu().numpy()
-    return LeftOut(described(X[kept], values), residuals, (_or_ones(w, Y)[kept]).cpu().double().numpy())
+    return LeftOut(kept, described(X[kept], values), residuals, (_or_ones(w, Y)[kept]).cpu().double().numpy())
 
 
 class IntervalMixin:
@@ -572,10 +581,12 @@ class IntervalMixin:
         unseen = vars(self).pop("_unseen", None)
         self._left_out = None if unseen is None else left_out(X, Y, w, *unseen)
 
-    def _left_out_rows(self):
+    @property
+    def left_out_(self):
+        check_is_fitted(self)
         left = vars(self).get("_left_out")
         if left is None:
-            raise AttributeError(f"predict_interval needs rows that were left out: {self._leaves_out}")
+            raise AttributeError(f"no rows were left out in fit, which takes {self._leaves_out}")
         return left
 
     def predict_interval(self, X: ArrayLike | Sparse, coverage: float = 0.9) -> Array:
@@ -606,10 +617,10 @@ class IntervalMixin:
         """
         check_is_fitted(self)
         coverage = number("(0, 1)", coverage=coverage)
-        left = self._left_out_rows()
+        left = self.left_out_
         X, like = self._validate(X, reset=False)
         values = torch.as_tensor(self._predict(X, like))
-        half = local_scale(left.F, left.residuals, left.w).half_widths(described(X, values), coverage)
+        half = left.scale.half_widths(described(X, values), coverage)
         half = torch.from_numpy(half).to(values)
         ends = torch.stack([values - half, values + half], -1)
         return like.restore(ends[:, 0] if self._one_column else ends)

@@ -177,7 +177,7 @@ def test_intervals_cover(monkeypatch, n):
         shares.append(np.mean((low <= y[n:]) & (y[n:] <= high)))
         still = abs(X[n:, 2]) < 0.3
         widths.append((high - low)[~still].mean() / (high - low)[still].mean())
-        assert len(model._left_out.w) == (150 if n == 150 else 250)
+        assert len(model.left_out_.w) == (150 if n == 150 else 250)
     assert abs(np.mean(shares) - 0.9) < 4 * np.std(shares) / 2 + 0.01 and np.mean(widths) > 1.2
 
 

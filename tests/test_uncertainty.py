@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct
 
 import rfteach.uncertainty
 from rfteach.adaptive import AdaptiveFeatureRegressor
+from rfteach.agop import RFMRegressor
 from rfteach.chaos import SparsePCE
 from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.features import RandomFourierFeatures
@@ -278,7 +279,7 @@ def test_residuals_that_are_kept_are_those_of_refits(n, N, copies):
     y = np.c_[np.sin(X[:, 0]), 100 * X[:, 1]] + rng.normal(size=(n, 2))
     features = RandomFourierFeatures(n_components=N, random_state=0)
     model = RandomFeatureRidge(features).fit(X, y, w)
-    right, left = refits(model, X, y, w), model._left_out_rows()
+    right, left = refits(model, X, y, w), model.left_out_
     order, order_left = np.lexsort(right.T), np.lexsort(left.residuals.T)
     np.testing.assert_allclose(left.residuals[order_left], right[order], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(left.w[order_left] / left.w.sum(), (w / w.sum())[order])
@@ -292,6 +293,9 @@ REGRESSORS = {
     "srfe": SRFERegressor(100, random_state=0),
     "harfe": HARFERegressor(40, random_state=0),
     "chaos": SparsePCE((4, 4)),
+    "metric": RFMRegressor(),
+    "landmarks": RFMRegressor(solver="landmarks", n_centers=60, n_subsample=200),
+    "more rows": RFMRegressor(n_subsample=120, n_rounds=1),
     "adaptive": AdaptiveFeatureRegressor(100, n_frequencies=8, max_iter=15, random_state=0),
     "projected": ProjectedSurrogate(n_reduced=2, budget=2, random_state=0),
 }
@@ -312,14 +316,14 @@ def test_estimators_cover(name):
     assert (abs(np.mean(shares, 0) - 0.9) < 4 * error + [0.01, 0.04]).all()
 
 
-@pytest.mark.parametrize("name", set(REGRESSORS) - {"gcv", "projected"})
+@pytest.mark.parametrize("name", set(REGRESSORS) - {"gcv", "projected", "more rows"})
 def test_errors_are_those_of_rows_as_they_came(name):
     """With copies, weights and two outputs in units of their own: each row's error is its target minus what is said of its place."""
     rng = np.random.default_rng(0)
     X, w = rng.normal(size=(60, 2)), rng.uniform(0.3, 2, 60)
     X[30::3], w[5] = X[0], 0
     Y = np.c_[np.sin(X[:, 0]), 1e6 * X[:, 1] ** 2] + rng.normal(size=(60, 2))
-    left = clone(REGRESSORS[name]).fit(X, Y, w)._left_out_rows()
+    left = clone(REGRESSORS[name]).fit(X, Y, w).left_out_
     assert len(left.w) == 59 - 1 * (X[5] == X[0]).all()
     targets = left.F[:, 2:] + left.residuals
     for row, target, weight in zip(left.F[:, :2], targets, left.w):
@@ -347,7 +351,7 @@ def test_why_there_is_no_interval():
     for model in (RandomFeatureRidge(alpha=1.0).fit(X, y), RandomFeatureRidge(alpha="gcv").fit(X, y).partial_fit(X, y),
                   RBFRegressor(alpha=0.1).fit(X, y), SRFERegressor(50, tolerance=0.5).fit(X, y),
                   HARFERegressor(50, n_folds=None).fit(X, y)):
-        with pytest.raises(AttributeError, match="rows that were left out"):
+        with pytest.raises(AttributeError, match="no rows were left out in fit, which takes"):
             model.predict_interval(X)
     with pytest.raises(NotFittedError):
         RandomFeatureRidge().predict_interval(X)
