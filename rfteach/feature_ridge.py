@@ -8,6 +8,7 @@ __all__ = ['RandomFeatureRidge', 'RandomFeatureRidgeClassifier']
 # %% ../nbs/03c_feature_ridge.ipynb #03c00006
 import math
 from copy import copy
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import ArrayLike, all_or_nothing, as_tensor, distinct_rows, needs_grad
+from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, distinct_rows, needs_grad
 from .arrays import power_of_two, resolve_device, row_blocks, row_hashes
 from .checks import choice, number, penalties, targets, weights
 from .estimators import Classifier, Regressor, Supervised
@@ -27,7 +28,7 @@ from .moments import Moments, Triangle, block_weights
 from .processes import collective, share_attributes
 from .ridge import centred, factorise, solve_auto, solve_in_range, solve_qr
 from .streaming import Stream, no_rows
-from .uncertainty import IntervalMixin
+from .uncertainty import LawMixin, law
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00009
 class _Table:
@@ -131,7 +132,7 @@ class _Mapped(Supervised):
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c0000d
 _LEVELS = {"auto": (False, True), "gram": (False,), "qr": (True,)}
-_LEFT_OUT = 1000  # rows whose residuals are kept
+_LEFT_OUT, _COVARIANCE = 1000, 2**22  # rows whose residuals are kept; numbers for the law of the coefficients
 
 
 class _FeatureRidge(_Mapped):
@@ -162,11 +163,11 @@ class _FeatureRidge(_Mapped):
         Y, w = Y.double() / scale, w / unit
         rows, y, W = distinct_rows(X, Y, weight=w)  # (3.19)
         group = np.unique(row_hashes(X), return_inverse=True)[1] if len(rows) < len(Y) else None
-        copies = 0.0 if group is None else _spread_of_copies(Y, w, y, group) / float(W.sum())
+        spread = torch.zeros_like(y[0]) if group is None else _spread_of_copies(Y, w, y, group)
         X = X[rows]
         self._fit_map(X, like, y * scale)
         table = self._table(X, like, y, W.to(dtype))
-        c, means, alpha, spectrum = self._solve(table, unit, scale, copies)
+        c, means, alpha, spectrum = self._solve(table, unit, scale, float(spread.mean() / W.sum()))
         N = self.n_components_
         intercept = (means[N:] - means[:N] @ c) * scale
         vars(self).pop("_stream", None)
@@ -174,6 +175,11 @@ class _FeatureRidge(_Mapped):
         if spectrum is not None:
             values = table.left_out(spectrum, alpha, _LEFT_OUT) * scale
             self._unseen = np.arange(len(values)), values
+        self._law = None
+        if isinstance(self, LawMixin) and spectrum is not None and spectrum.V.numel() <= _COVARIANCE:
+            spectrum = replace(spectrum, y2=spectrum.y2 + spread, n=len(Y))  # of all rows, copies included
+            like = Like("numpy", torch.float64, torch.device("cpu"))
+            self._law = law(spectrum, alpha, w, Y.shape[1] == 1, like, (1.0, scale, unit))
 
     def _table(self, X, like, y, w):
         """Features, targets and weights by blocks, held as a whole where rows are no more than features."""
@@ -214,8 +220,8 @@ class _FeatureRidge(_Mapped):
 
 
 def _spread_of_copies(y, w, means, group):
-    """The last sum of (3.19) over all rows, mean over the outputs; ``group`` (n,) is each row's place in means."""
-    return float((w[:, None] * (y - means[group]).square()).sum() / y.shape[1])
+    """The last sum of (3.19) over all rows (k,); ``group`` (n,) is each row's place in means."""
+    return w.to(y) @ (y - means[group]).square()
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c0000f
 def _one_pass(estimator):
@@ -311,7 +317,7 @@ class _Streamed(_FeatureRidge):
                 raise ValueError(f"the feature maps of processes 0 and {rank} differ; give the same map to all")
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00011
-class RandomFeatureRidge(IntervalMixin, _Streamed, Regressor):
+class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     """Ridge regression on the features of any feature map, rows streamed in blocks.
 
     Parameters
@@ -350,6 +356,10 @@ class RandomFeatureRidge(IntervalMixin, _Streamed, Regressor):
     alphas_, cv_errors_ : numpy.ndarray of shape (L,)
         Penalties tried, and the weighted mean squared error of each by leave-one-out or generalised
         cross-validation, where one was asked for.
+    law_ : rfteach.uncertainty.Posterior
+        The law of functions behind the ridge at this penalty, in the units of X and y, for "loo" and "gcv".
+    left_out_ : rfteach.uncertainty.LeftOut
+        Up to 1000 rows with their left-out residuals, for "loo" and "gcv".
     n_components_ : int
         Number N of features.
     n_features_in_ : int
@@ -381,6 +391,10 @@ class RandomFeatureRidge(IntervalMixin, _Streamed, Regressor):
 
     _leaves_out = "fit, not partial_fit, with alpha='loo' or 'gcv'"
 
+    def _feature_blocks(self, X, like):
+        features = self._row_features(X, like)
+        return (features(rows) for rows in row_blocks(X.shape[0], self.n_components_ * 16, self._device))
+
     @available_if(_one_pass)
     @all_or_nothing
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -398,7 +412,7 @@ class RandomFeatureRidge(IntervalMixin, _Streamed, Regressor):
         X, like = self._validate(X, reset=first)
         Y, one_column = targets(self, y, X)
         self._one_column = one_column if first else self._one_column
-        self._left_out = None
+        self._left_out = self._law = None
         self._take(X, like, Y, weights(sample_weight, X, may_vanish=True), first)
         return self
 

@@ -17,7 +17,7 @@ from .bandwidth import fit_kernel, numeric_targets
 from .checks import choice, integer, number, same_columns, weights
 from .estimators import Regressor, Transformer
 from .feature_ridge import RandomFeatureRidge
-from .uncertainty import IntervalMixin
+from .uncertainty import LawMixin
 
 # %% ../nbs/05_rbf.ipynb #23c824bb
 def _rpcholesky(kernel, X, m, rng):
@@ -261,7 +261,7 @@ class _CenterFeatures(NystroemFeatures):
         return None
 
 
-class _Network(IntervalMixin, Regressor):
+class _Network(LawMixin, Regressor):
     """What `RBFRegressor` does: centres, scale and penalty, and the solve."""
 
     _leaves_out = "alpha='loo' or 'gcv' with solver='ridge'"
@@ -285,7 +285,11 @@ class _Network(IntervalMixin, Regressor):
         self.alpha_ = model.alpha_
 
     def _conclude(self, X, Y, w):
-        self._left_out = getattr(self._model, "left_out_", None)
+        self._left_out, self._law = (getattr(self._model, name, None) for name in ("left_out_", "law_"))
+
+    def _feature_blocks(self, X, like):
+        features = self._model.features_
+        return (features.transform(X[rows]) for rows in row_blocks(len(X), 16 * len(self.centers_), X.device))
 
     def _network(self, bandwidth, alpha, seed, alphas=None):
         features = _CenterFeatures(

@@ -13,6 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 
+import rfteach.feature_ridge
 import rfteach.uncertainty
 from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.agop import RFMRegressor
@@ -344,6 +345,52 @@ def test_intervals_of_estimators_keep_kind_and_shape():
     assert np.isfinite(sparse).all() and (sparse[:, 0] < sparse[:, 1]).all()
     few, many = (model.predict_interval(X, c)[:, 0] for c in (0.5, 0.95))
     assert (np.diff(few) < np.diff(many)).all()
+
+
+@pytest.mark.parametrize("model", [RandomFeatureRidge(RandomFourierFeatures(n_components=30, random_state=0)),
+                                   RandomFeatureRidge(alpha="gcv", fit_intercept=False), RBFRegressor(25, random_state=0)])
+@pytest.mark.parametrize("k", [None, 2])
+def test_deviations_and_draws_are_those_of_the_law(model, k):
+    """Of all rows, copies and weights included, in the units of the targets; for few and for many features."""
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(80, 2)), rng.uniform(1e3, 3e4, 80)
+    X[60:] = X[:20]
+    w[7] = 0
+    Y = 1e-4 * (np.sin(X[:, :1]) + X[:, 1:] + 0.3 * rng.normal(size=(80, k or 1)))
+    Y = Y[:, 0] if k is None else Y
+    model = clone(model).fit(X, Y, w)
+    new = rng.normal(size=(50, 2))
+    features = model.features_ if hasattr(model, "features_") else model._model.features_
+    intercept = getattr(model, "fit_intercept", True)
+    exact = posterior(features.transform(X), Y, model.alpha_, w=w, fit_intercept=intercept)
+    A = features.transform(new)
+    for ours, right in zip(model.predict(new, return_std=True), exact.predict(A, return_std=True)):
+        np.testing.assert_allclose(ours, right, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(model.law_.noise, exact.noise, rtol=1e-6)
+    np.testing.assert_allclose(model.law_.log_evidence, exact.log_evidence, rtol=1e-6)
+    functions = model.sample_functions(4000, random_state=0)
+    values, (mean, std) = functions(new), model.predict(new, return_std=True)
+    assert values.shape == (*mean.shape, 4000) and (functions(new) == values).all()
+    assert (abs(values.mean(-1) - mean) < 5 * std / 4000**0.5).all()
+    assert (abs(values.std(-1) / std - 1) < 5 / 8000**0.5).all()
+    for T in (new.astype(np.float32), torch.from_numpy(new)):
+        for ours, right in zip(model.predict(T, return_std=True), (mean, std)):
+            assert type(ours) is type(T) and ours.dtype == T.dtype
+            np.testing.assert_allclose(np.asarray(ours), right, rtol=1e-3, atol=1e-7)
+
+
+def test_why_there_is_no_law(monkeypatch):
+    X, y = table()[:2]
+    streamed = RandomFeatureRidge(alpha="gcv").fit(X, y).partial_fit(X, y)
+    for model in (RandomFeatureRidge(alpha=1.0).fit(X, y), streamed, RBFRegressor(alpha=0.1).fit(X, y)):
+        for call in (lambda: model.predict(X, return_std=True), model.sample_functions):
+            with pytest.raises(AttributeError, match="no law of the coefficients was kept in fit, which takes"):
+                call()
+    monkeypatch.setattr(rfteach.feature_ridge, "_COVARIANCE", 100)
+    with pytest.raises(AttributeError, match="four million numbers"):
+        RandomFeatureRidge().fit(X, y).predict(X, return_std=True)
+    with pytest.raises(NotFittedError):
+        RandomFeatureRidge().sample_functions()
 
 
 def test_why_there_is_no_interval():
