@@ -23,6 +23,7 @@ from .estimators import observations
 from .expansion import Expansion, settle, store
 from .feature_ridge import RandomFeatureRidge
 from .selection import check_folds, judge, refits
+from .uncertainty import IntervalMixin
 from .waves import EXTENSION, WaveFeatures, centred_waves, plain_waves, scaled, select_waves
 
 # %% ../nbs/10f_adaptive.ipynb #d1b0176c
@@ -238,7 +239,7 @@ def _shares(W, b, C, bounds):
     return sets, np.array([shares[u] / whole for u in sets])
 
 # %% ../nbs/10f_adaptive.ipynb #97014e19
-class AdaptiveFeatureRegressor(Expansion):
+class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     """Random features whose inputs, bandwidths and smoothness are learned from the data.
 
     Parameters

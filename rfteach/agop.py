@@ -24,6 +24,7 @@ from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Kernel, Laplacian1, as_kernel
 from .rbf import NystroemFeatures
 from .selection import left_out_parts, standard_deviations
+from .uncertainty import IntervalMixin
 
 # %% ../nbs/12_agop.ipynb #3a5dfc5a
 def outer_product(G: torch.Tensor, w: torch.Tensor | None = None) -> torch.Tensor:
@@ -168,15 +169,15 @@ class Round:
         The penalty.
     coef : torch.Tensor of shape (n, k)
     intercept : torch.Tensor of shape (k,)
-    squares : torch.Tensor of shape (n, k) or None
-        Squared residuals of rows left out; None where neither penalty nor rounds are chosen by them.
+    residuals : torch.Tensor of shape (n, k) or None
+        Of rows left out; None where neither penalty nor rounds are chosen by them.
     """
 
     L: torch.Tensor
     lam: float
     coef: torch.Tensor
     intercept: torch.Tensor
-    squares: torch.Tensor | None
+    residuals: torch.Tensor | None
 
 
 def _gram_and_slopes(kernel, U):
@@ -191,13 +192,13 @@ def _gram_and_slopes(kernel, U):
 
 
 def _direct(K, Y, w, alpha, fit_intercept, left_out):
-    """Penalty, coefficients, intercept and squares of a direct solve."""
+    """Penalty, coefficients, intercept and leave-one-out residuals of a direct solve."""
     if isinstance(alpha, str):
         path = gram_path(K, Y, w, fit_intercept=fit_intercept)
         lam = float(path.lams[path.best])
-        return lam, *path.dual(lam), path.loo[:, path.best].square()
+        return lam, *path.dual(lam), path.loo[:, path.best]
     found = gram_solve(K, Y, alpha, w, fit_intercept=fit_intercept, left_out=left_out)
-    return alpha, found.coef, found.intercept, found.residuals.square() if left_out else None
+    return alpha, found.coef, found.intercept, found.residuals
 
 
 def rfm_rounds(
@@ -240,8 +241,8 @@ def rfm_rounds(
         L = L / median_bandwidth(X[:_MEDIAN_ROWS] @ L.T)
         U = X @ L.T
         K, H = _gram_and_slopes(kernel, U) if t < n_rounds else (kernel.gram(U, U), None)
-        lam, a, b, squares = _direct(K, Y, w, alpha, fit_intercept, left_out)
-        yield Round(L, lam, a, b, squares)
+        lam, a, b, residuals = _direct(K, Y, w, alpha, fit_intercept, left_out)
+        yield Round(L, lam, a, b, residuals)
         if t < n_rounds:
             known = H is not None
             G = _differences(kernel, H @ _right_sides(U, a), U, U) if known else kernel_gradients(kernel, U, U, a)
@@ -262,14 +263,14 @@ class LearnedMetric:
         Zero: no learning.
     last : Round
         The fit with the metric to all rows.
-    squares : dict of torch.Tensor of shape (n, k)
-        By candidate (metric, rounds): squared residuals of rows that were left out, NaN where none was.
+    residuals : dict of torch.Tensor of shape (n, k)
+        By candidate (metric, rounds): those of rows that were left out, NaN where none was.
     """
 
     metric: str
     n_rounds: int
     last: Round
-    squares: dict[tuple[str, int], torch.Tensor]
+    residuals: dict[tuple[str, int], torch.Tensor]
 
 
 def _candidates(metric, n_rounds):
@@ -280,12 +281,12 @@ def _candidates(metric, n_rounds):
     return [[(m, n_rounds)] for m in metrics[: 1 if n_rounds == 0 else None]]
 
 
-def _winner(groups, squares, w):
+def _winner(groups, residuals, w):
     """The (metric, rounds) that wins by more than a standard error over all that is simpler."""
     winner = groups[0][0]
-    seen = ~squares[winner].isnan().any(1)
+    seen = ~residuals[winner].isnan().any(1)
     share = w[seen] / w[seen].sum()
-    of = lambda candidate: squares[candidate][seen].mean(1)
+    of = lambda candidate: residuals[candidate][seen].square().mean(1)
     for group in groups[1:]:
         rival = min(group, key=lambda candidate: float(share @ of(candidate)))
         gain = of(winner) - of(rival)
@@ -331,19 +332,19 @@ def learn_metric(
 
     few = len(X) < _FEWEST and isinstance(n_rounds, str)
     groups = _candidates(metric, 0 if few else n_rounds)
-    squares, most = {}, {group[-1][0]: group[-1] for group in groups}  # for each metric, its most rounds
+    residuals, most = {}, {group[-1][0]: group[-1] for group in groups}  # for each metric, its most rounds
     if len(groups) > 1 and n_rounds == "loo":
-        squares = {key: r.squares for longest in most.values() for key, r in run(longest)}
+        residuals = {key: r.residuals for longest in most.values() for key, r in run(longest)}
     elif len(groups) > 1:
         for train, test in left_out_parts(len(X)):
             for key, r in (pair for longest in most.values() for pair in run(longest, train, False)):
                 values = gram_times(kernel, X[test] @ r.L.T, X[train] @ r.L.T, r.coef) + r.intercept
-                squares.setdefault(key, torch.full_like(Y, torch.nan))[test] = (Y[test] - values).square()
-    chosen = _winner(groups, squares, w) if squares else groups[0][0]
+                residuals.setdefault(key, torch.full_like(Y, torch.nan))[test] = Y[test] - values
+    chosen = _winner(groups, residuals, w) if residuals else groups[0][0]
     own = dict(run(chosen, left_out=isinstance(alpha, str)))
     if len(groups) == 1:
-        squares = {key: r.squares for key, r in own.items() if r.squares is not None}
-    return LearnedMetric(*chosen, own[chosen], squares)
+        residuals = {key: r.residuals for key, r in own.items() if r.residuals is not None}
+    return LearnedMetric(*chosen, own[chosen], residuals)
 
 # %% ../nbs/12_agop.ipynb #785ff6ab
 _DIRECT = 4000  # rows up to which "auto" solves directly
@@ -420,7 +421,9 @@ class _Machine(Model):
                 shrinkage=self.shrinkage, fit_intercept=self.fit_intercept, report=bar.update)
             self._note(found, w[few])
             bar.set_postfix(chosen=f"{self.n_rounds_} rounds", error=f"{np.mean(self.error_):.4g}")
-        self._solve(Z, Y, w, found.last)
+        places, predictions = self._solve(Z, Y, w, found)
+        if len(places):
+            self._unseen = places, predictions.cpu() * self._units
         self._read(Z[few], w[few])
         self.centers_ = X[: len(self._centers)].cpu().numpy()
 
@@ -430,29 +433,39 @@ class _Machine(Model):
     def _note(self, found, w):
         """What was chosen, and the errors that the choice rests on."""
         self.n_rounds_, means = found.n_rounds, {}
-        for (metric, t), squares in found.squares.items():
-            seen = ~squares.isnan().any(1)
-            means[metric, t] = (w[seen] @ squares[seen] / w[seen].sum()).cpu()
+        for (metric, t), residuals in found.residuals.items():
+            seen = ~residuals.isnan().any(1)
+            means[metric, t] = (w[seen] @ residuals[seen].square() / w[seen].sum()).cpu()
         none = torch.full_like(self._units, torch.nan)
         self.error_ = self._shaped((means.get((found.metric, found.n_rounds), none) * self._units.square()).numpy())
         self.errors_ = {m: np.array([float(e.mean()) for (k, _), e in means.items() if k == m]) for m, _ in means}
         self.learned_ = found.metric if found.n_rounds else "nothing"
 
-    def _solve(self, Z, Y, w, last):
-        """Centres in the metric, their coefficients and the intercept, on all rows."""
+    def _solve(self, Z, Y, w, found):
+        """Centres in the metric, their coefficients and the intercept, on all rows; which were left out, and predictions."""
+        last, left = found.last, found.residuals.get((found.metric, found.n_rounds), Y[:0])
+        places = np.flatnonzero(~left.isnan().any(1).cpu().numpy())
+        predictions = Y[places] - left[places]
         U, solver = Z @ last.L.T, self.solver
         if solver == "auto":
             solver = "direct" if len(U) <= max(_DIRECT, self.n_subsample) else "landmarks"
+        if solver != "direct":
+            places, predictions = places[:0], predictions[:0]
         if solver == "direct":
             self.alpha_, a, b = last.lam, last.coef, last.intercept
             if len(U) > len(a):
-                self.alpha_, a, b = self._around(U, Y, w, last.lam)
+                places = np.arange(len(a), len(U))  # the others had a part in the metric
+                self.alpha_, a, b, left = self._around(U, Y, w, last.lam)
+                predictions = (Y - left)[places]
         elif solver == "landmarks":
             some = U[: self.n_centers]
             model = RandomFeatureRidge(
                 NystroemFeatures(self.kernel_, None, centers=some), self.alpha, fit_intercept=self.fit_intercept)
             model.fit(U, Y, sample_weight=w)
             a = torch.from_numpy(model.features_.whitening_ @ np.atleast_2d(model.coef_).T).to(U)
+            if self.alpha == "loo":
+                places = model.left_out_.rows
+                predictions = Y[places] - torch.from_numpy(model.left_out_.residuals).to(Y)
             U, b, self.alpha_ = some, torch.from_numpy(np.atleast_1d(model.intercept_)).to(U), model.alpha_
         else:
             seed = int(random_generator(self.random_state).integers(2**31))
@@ -461,13 +474,15 @@ class _Machine(Model):
             self.alpha_ = 0.0
         self.solver_, self._L, self._centers, self._coef, self._b = solver, last.L.cpu(), U.cpu(), a.cpu(), b.cpu()
         self.coef_, self.intercept_ = (self._shaped((v * self._units).numpy().T) for v in (self._coef, self._b))
+        return places, predictions
 
     def _around(self, U, Y, w, lam):
-        """Penalty, coefficients and intercept on more rows than the penalty was chosen with."""
+        """Penalty, coefficients, intercept and residuals left out, on more rows than the penalty was chosen with."""
         tried = []
         for factor in (0.25, 1.0, 4.0) if self.alpha == "loo" else (1.0,):
             found = gram_solve(self.kernel_.gram(U, U), Y, factor * lam, w, fit_intercept=self.fit_intercept)
-            tried.append((float(w @ found.residuals.square().mean(1)), factor * lam, found.coef, found.intercept))
+            error = float(w @ found.residuals.square().mean(1))
+            tried.append((error, factor * lam, found.coef, found.intercept, found.residuals))
         return min(tried, key=lambda entry: entry[0])[1:]
 
     def _read(self, Z, w):
@@ -487,7 +502,7 @@ class _Machine(Model):
         return (values + self._b.to(X.device)) * self._units.to(X.device)
 
 # %% ../nbs/12_agop.ipynb #30a5ae2b
-class RFMRegressor(_Machine, Regressor):
+class RFMRegressor(IntervalMixin, _Machine, Regressor):
     """Kernel ridge regression whose metric is learned from the gradients of its own fit: (12.1), (12.8).
 
     Parameters
@@ -583,6 +598,8 @@ class RFMRegressor(_Machine, Regressor):
     >>> model.learned_, model.directions_[0].round(1) ** 2
     ('full', array([0.49, 0.49, 0.  , 0.  , 0.  , 0.  , 0.  , 0.  ]))
     """
+
+    _leaves_out = "alpha='loo' or n_rounds='auto', and a solver other than 'eigenpro'"
 
 # %% ../nbs/12_agop.ipynb #3d6e6347
 class RFMClassifier(_Machine, Classifier):

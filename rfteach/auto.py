@@ -39,6 +39,7 @@ from .rbf import NystroemFeatures
 from .ridge import centred, factorise
 from .selection import standard_deviations
 from .stable import PowerExponential, PowerExponential1
+from .uncertainty import IntervalMixin
 
 # %% ../nbs/13c_auto.ipynb #13c5114f
 # from smooth to rough; with each the power of two, in median distances, at which the search for its bandwidth starts
@@ -159,10 +160,10 @@ def _by_gradients(rows):
     found = learn_metric(rows.Z, rows.Y, rows.w, Matern(1.5, 3.0))
     if not found.n_rounds:
         return None
-    squares = found.squares[found.metric, found.n_rounds]
-    seen = ~squares.isnan().any(1)
-    unseen = float(rows.w[seen] @ squares[seen].sum(1) / rows.w[seen].sum())
-    flattery = unseen / rows.mean_square(found.last.squares.sqrt())[0]
+    residuals = found.residuals[found.metric, found.n_rounds]
+    seen = ~residuals.isnan().any(1)
+    unseen = float(rows.w[seen] @ residuals[seen].square().sum(1) / rows.w[seen].sum())
+    flattery = unseen / rows.mean_square(found.last.residuals)[0]
     return Metric(found.last.L, max(1.0, flattery), len(rows))
 
 
@@ -286,20 +287,35 @@ def in_second_round(c: Candidate, metric: Metric, rows: Rows) -> Candidate:
 _DIRECT, _ITERATED, _LANDMARKS = 12_000, 100_000, 4000  # rows; and centres beyond
 
 
-def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float) -> tuple[torch.Tensor, ...]:
-    """Centres (m, D), coefficients (m, k) and intercept (k,) of a fit to all rows, with coordinates U (n, D)."""
-    n = len(U)
+def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float, last: int) -> tuple[torch.Tensor, ...]:
+    """Centres (m, D), coefficients (m, k) and intercept (k,) of a fit to all rows, with coordinates U (n, D).
+
+    The fourth is what is predicted for the ``last`` rows without each, or without all of them: (last, k).
+    """
+    n, k = len(U), rows.Y.shape[1]
+    seen = n - last
+    left = rows.Y[seen:]
     if n <= min(_DIRECT, (memory / 8) ** 0.5):
-        found = gram_solve(kernel.gram(U, U), rows.Y, max(lam, _FLOOR * n), rows.w, left_out=False)
+        found = gram_solve(kernel.gram(U, U), rows.Y, max(lam, _FLOOR * n), rows.w, left_out=last or False)
+        coef, intercept = found.coef, found.intercept
+        left = left - found.residuals if last else left
     elif n <= _ITERATED:
-        found = gram_cg(kernel, U, rows.Y, max(lam, 5e-5 * n**0.5), rows.w, tol=2e-3, memory=memory)
-    else:
+        Y, w = rows.Y, rows.w[:, None].expand(n, k)
+        if last:  # a second fit beside the first
+            Y, w = torch.cat([Y, Y], 1), torch.cat([w, w * (torch.arange(n, device=U.device) < seen)[:, None]], 1)
+        found = gram_cg(kernel, U, Y, max(lam, 5e-5 * n**0.5), w, tol=2e-3, memory=memory)
+        coef, intercept = found.coef[:, :k], found.intercept[:k]
+        if last:
+            left = gram_times(kernel, U[seen:], U[:seen], found.coef[:seen, k:]) + found.intercept[k:]
+    else:  # so many that the last need not take part
         centers = U[:_LANDMARKS]
-        features = NystroemFeatures(kernel, None, centers=centers)
-        model = RandomFeatureRidge(features, lam).fit(U, rows.Y, sample_weight=rows.w)
-        coef = model.features_.whitening_ @ np.atleast_2d(model.coef_).T
-        return centers, torch.from_numpy(coef).to(U), torch.from_numpy(np.atleast_1d(model.intercept_)).to(U)
-    return U, found.coef.double(), found.intercept.double()
+        model = RandomFeatureRidge(NystroemFeatures(kernel, None, centers=centers), lam)
+        model.fit(U[:seen], rows.Y[:seen], sample_weight=rows.w[:seen])
+        coef = torch.from_numpy(model.features_.whitening_ @ np.atleast_2d(model.coef_).T).to(U)
+        intercept = torch.from_numpy(np.atleast_1d(model.intercept_)).to(U)
+        left = gram_times(kernel, U[seen:], centers, coef) + intercept if last else left
+        U = centers
+    return U, coef.double(), intercept.double(), left
 
 # %% ../nbs/13c_auto.ipynb #13cf9b6b
 @dataclass(frozen=True)
@@ -325,12 +341,14 @@ class _Member:
         return replace(self, weight=1.0, coef=coef, intercept=intercept)
 
 
-def _plane(rows, lam):
+def _plane(rows, lam, last):
+    """As `solve`: slopes, intercept, and what is predicted for the last rows without each."""
     B = torch.cat([rows.Z, rows.Y], 1)
     A, Y, means = centred(B, rows.w, rows.Z.shape[1], True)
-    spectrum, _ = factorise(A, Y, means, rows.w, True, True)
-    slopes, d = spectrum.coef(lam), rows.Z.shape[1]
-    return slopes, means[d:] - means[:d] @ slopes
+    spectrum, U = factorise(A, Y, means, rows.w, True, True)
+    slopes, d, own = spectrum.coef(lam), rows.Z.shape[1], slice(len(rows) - last, None)
+    left = spectrum.leave_one_out(U[own], Y[own], rows.w[own], [lam], 1e-12)[:, 0]
+    return slopes, means[d:] - means[:d] @ slopes, rows.Y[own] - left / rows.w[own].sqrt()[:, None]
 
 
 def _work(n):
@@ -339,6 +357,7 @@ def _work(n):
 
 # %% ../nbs/13c_auto.ipynb #13cbc777
 _FEWEST, _DRAWS = 10, 50  # rows below which the mean is all; draws for the honest error
+_LAST = 1000  # rows whose predictions without them are kept, where there are more than judged
 
 
 class _Auto(Model):
@@ -362,7 +381,9 @@ class _Auto(Model):
         self._table = TableEncoder().fit(_on_host(X), sample_weight=sample_weight)
         Z, like = self._validate(X, reset=True)
         Y = self._targets(y, Z, reset=True)
-        self._fit(Z, Y, weights(sample_weight, Z), like)
+        w = weights(sample_weight, Z)
+        self._fit(Z, Y, w, like)
+        self._conclude(Z, Y, w)
         return self
 
     fit.__doc__ = Regressor.fit.__doc__
@@ -404,8 +425,14 @@ class _Auto(Model):
         board.sort(key=lambda c: (names.index(c.metric), families.index(c.family)))
         share, left_out = self._choose(simple, board, dropped, judges, rng)
         used = [(c, float(a)) for c, a in zip(simple + board, share) if a > 0]
-        self._members = self._fits(used, metrics, rows, judges, budget - (time.perf_counter() - start))
+        self._members, last = self._fits(used, metrics, rows, judges, budget - (time.perf_counter() - start))
         self._after(judges, left_out)
+        if last is None:  # the error of what was chosen, (13.6), is that of rows that took no part in the choice
+            wider = max(1.0, self._error * Y.shape[1] / float(judges.mean_square(judges.Y - left_out)[0] or 1.0)) ** 0.5
+            last = judges.Y - wider * (judges.Y - left_out)
+        if len(rows) > 1:
+            places = order[self.n_rows_ - len(last) : self.n_rows_]
+            self._unseen = places, last.cpu() * self._units + self._mean
         self.relevance_ = self._relevance(rows, rng)
 
     def _choose(self, simple, board, dropped, judges, rng):
@@ -441,23 +468,28 @@ class _Auto(Model):
         return share, left_out
 
     def _fits(self, used, metrics, rows, judges, seconds):
-        """Those with a weight, on all rows, or on as many as the time allows."""
+        """Those with a weight, on all rows, or on as many as the time allows; and what they say of the last without them."""
         memory, n = _half_of_memory() if self.memory is None else self.memory, len(rows)
         speed = max((4 * len(judges) ** 3 / c.seconds for c, _ in used if c.family in FAMILIES), default=math.inf)
         while n > len(judges) and len(used) * _work(n) > seconds * speed:
             n = max(len(judges), int(0.9 * n))
-        some, members = rows.first(n), []
+        some, members, last = rows.first(n), [], _LAST if n > max(_LAST, len(judges)) else 0
+        total = centre = self._centre.to(rows.Y)
         for c, a in used:
             if c.family == "constant":
                 slopes = some.Z.new_zeros(some.Z.shape[1], some.Y.shape[1])
                 members.append(_Member(a, Metric(), None, None, slopes, judges.w @ judges.Y / judges.w.sum()))
+                left = centre
             elif c.family == "plane":
-                members.append(_Member(a, Metric(), None, None, *_plane(rows, c.lam)))
+                *fit, left = _plane(some, c.lam, last)
+                members.append(_Member(a, Metric(), None, None, *fit))
             else:
                 metric = metrics[c.metric]
-                members.append(_Member(a, metric, c.kernel, *solve(c.kernel, metric(some.Z), some, c.lam, memory)))
+                *fit, left = solve(c.kernel, metric(some.Z), some, c.lam, memory, last)
+                members.append(_Member(a, metric, c.kernel, *fit))
+            total = total + a * (left - centre)
         self.n_rows_ = n
-        return members
+        return members, total.expand(last, -1) if last else None
 
     def _heights(self, deviations):
         """In what the outputs are measured, from their standard deviations (k,)."""
@@ -548,7 +580,7 @@ def _half_of_memory():
         return 4.0 * 2**30
 
 # %% ../nbs/13c_auto.ipynb #13c2d485
-class AutoKernelRegressor(_Auto, Regressor):
+class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     """Kernel ridge regression that chooses: families, metrics, bandwidths and penalties in a race, and an average of the best.
 
     Parameters
@@ -607,6 +639,8 @@ class AutoKernelRegressor(_Auto, Regressor):
     >>> model.relevance_.argmax(), bool(model.error_ < 0.01)
     (np.int64(0), True)
     """
+
+    _leaves_out = "more than one row"
 
 # %% ../nbs/13c_auto.ipynb #13c7f5e8
 def calibrate(F: np.ndarray, T: np.ndarray, w: np.ndarray) -> tuple[float, np.ndarray]:

@@ -19,6 +19,7 @@ from .arrays import Array, ArrayLike, as_tensor, empty, row_blocks
 from .checks import box, choice, integer, number, same_rows
 from .estimators import Regressor, observations
 from .selection import check_folds, judge, refits
+from .uncertainty import IntervalMixin
 
 # %% ../nbs/10a_chaos.ipynb #b1a27b07
 def multi_indices(
@@ -475,7 +476,7 @@ def _linear(slopes, intercept):
     return np.eye(len(slopes), dtype=np.int64)[used], slopes[used], float(intercept)
 
 # %% ../nbs/10a_chaos.ipynb #4428f471
-class SparsePCE(Regressor):
+class SparsePCE(IntervalMixin, Regressor):
     """Sparse polynomial chaos: few orthonormal Legendre polynomials, chosen by leave-one-out error.
 
     For independent inputs that are uniform on ``bounds``.

@@ -55,18 +55,18 @@ def _preconditioner(kernel, X, landmarks, D, share):
 def _conjugate_gradients(times, precondition, B, goal, max_iter):
     """The best u (n, k) that CG has found for A u = B, columns side by side, by (3.41); and the steps it took.
 
-    ``times`` is A. A column rests once the norm of its residual is at most its ``goal``, or where rounding ends it.
+    ``times`` is A, for columns V of which it hears which ones they are, as ``precondition`` does. A column rests once the norm of its residual is at most its ``goal``, or where rounding ends it.
     """
     u, R, n_iter = torch.zeros_like(B), B.clone(), 0
     best, least = u.clone(), torch.linalg.vector_norm(B, dim=0)
     live = least > goal
     V, energy = torch.zeros_like(B), torch.ones_like(goal)
     while live.any() and n_iter < max_iter:
-        Z = precondition(R[:, live])
+        Z = precondition(R[:, live], live)
         new = (R[:, live] * Z).sum(0)
         V[:, live] = Z + new / energy[live] * V[:, live]
         energy[live] = new
-        AV = times(V[:, live])
+        AV = times(V[:, live], live)
         curvature = (V[:, live] * AV).sum(0)
         sound = (curvature > 0) & (new > 0)
         step = torch.where(sound, new / torch.where(sound, curvature, 1), 0)
@@ -141,9 +141,10 @@ class ConjugateRidge:
 def _opened(kernel, X, Y, w):
     """X in bandwidths, Y and w of rows with a weight, in float64; kernel of bandwidth one; what else is needed."""
     X, like = as_tensor(X)
-    Y, w, like, like_Y = targets_of_rows("X", X, like, Y, w)
+    Y, w, like, like_Y = targets_of_rows("X", X, like, Y, w, by_column=True)
     like = replace(like, dtype=torch.promote_types(like.dtype, like_Y.dtype))
-    shape, dtype, kept = Y.shape, X.dtype, (w > 0).nonzero()[:, 0].to(X.device)
+    shape, dtype, w = Y.shape, X.dtype, w.reshape(len(w), -1)
+    kept = (w > 0).any(1).nonzero()[:, 0].to(X.device)
     X, Y, w = (T.detach().to(X.device).double()[kept] for T in (X, Y[:, None] if Y.ndim == 1 else Y, w))
     unit = power_of_two(Y)
 
@@ -153,23 +154,23 @@ def _opened(kernel, X, Y, w):
         return (like.restore(T[..., 0] if len(shape) == 1 else T) for T in (coef, b * unit))
 
     first, scaled = distinct_rows(X), (X - X.mean(0)).div_(kernel.widths(X).detach())
-    return scaled, Y / unit, w, kernel.own().set_params(bandwidth=1.0), first, dtype, home
+    return scaled, Y / unit, w.expand_as(Y), kernel.own().set_params(bandwidth=1.0), first, dtype, home
 
 
 def _solved(product, precondition, Y, D, share, tol, max_iter):
     """a (n, k) and K a by (3.40), steps, relative residuals (k,); CG starts anew where its residual was too good."""
-    D = D[:, None]
+    every = torch.ones(Y.shape[1], dtype=torch.bool, device=Y.device)
+    q = None if share is None else share.sqrt()
 
-    def balanced(u):
-        a = D * u
-        return a if share is None else a - share[:, None] * a.sum(0)
+    def balanced(u, live):
+        return u if q is None else u - q[:, live] * (q[:, live] * u).sum(0)
 
-    def fitted(a):
+    def fitted(a, live):
         f = product(a)
-        return f, f if share is None else f - share @ f
+        return f, f if share is None else f - (share[:, live] * f).sum(0)
 
-    def times(u):
-        return u + D * fitted(balanced(u))[1]
+    def times(u, live):
+        return u + D[:, live] * fitted(D[:, live] * balanced(u, live), live)[1]
 
     B = D * Y
     u, R, n_iter = torch.zeros_like(B), B, 0
@@ -178,9 +179,10 @@ def _solved(product, precondition, Y, D, share, tol, max_iter):
     while True:
         step, more = _conjugate_gradients(times, precondition, R, 0.99 * goal, max_iter - n_iter)
         u, n_iter = u + step, n_iter + more
-        a = balanced(u)
-        f, centred = fitted(a)
-        R = B - a / D - D * centred
+        u = balanced(u, every)
+        a = D * u
+        f, centred = fitted(a, every)
+        R = B - u - D * centred
         norms = torch.linalg.vector_norm(R, dim=0)
         missing = norms > goal
         if n_iter == max_iter or not (missing & (norms < before / 2)).any():
@@ -211,8 +213,9 @@ def gram_cg(
         Targets, one column for each output.
     lam : float
         Penalty λ > 0, not multiplied by n.
-    w : array-like of shape (n,) or None, default None
-        Weights; None stands for ones. A row of weight zero takes no part, and has the coefficient zero.
+    w : array-like of shape (n,) or (n, k), or None, default None
+        Weights, one column for each of Y if there are several; None stands for ones. A row of weight zero takes no part
+        in a column, and has the coefficient zero there.
     n_landmarks : int, default 1000
         Rows m of which the preconditioner is made; 0 for none. More of them make fewer steps, at m² n FLOPs.
     fit_intercept : bool, default True
@@ -270,14 +273,19 @@ def gram_cg(
     if not torch.isfinite(8 * (w / lam).sum()):  # more than any entry of (3.42)
         raise ValueError(f"lam must not be so small that w / lam overflows, got {lam:g}")
     if fit_intercept:
-        share, low = w / w.sum(), Y.amin(0)
-        constant = low + share @ (Y - low)
-        Y = (Y - low) - share @ (Y - low)
-    precondition = _preconditioner(kernel, X, first[:n_landmarks], D, share) if n_landmarks else lambda R: R
+        share, low = w / w.sum(0), Y.amin(0)
+        constant = low + (share * (Y - low)).sum(0)
+        Y = (Y - low) - (share * (Y - low)).sum(0)
+    precondition = lambda R, live: R
+    if n_landmarks:  # one for all columns, on the rows that each of them has
+        most = w.amax(1)
+        P = _preconditioner(kernel, X, first[:n_landmarks], (most / lam).sqrt(), most / most.sum() if fit_intercept else None)
+        rows = (w > 0).to(w)
+        precondition = lambda R, live: rows[:, live] * P(rows[:, live] * R)
     product = _products(kernel, X.to(torch.float32 if tol >= 1e-5 else dtype), memory, fit_intercept)
     a, f, n_iter, residuals = _solved(product, precondition, Y, D, share, tol, max_iter)
     if fit_intercept:
-        constant = constant - share @ f
+        constant = constant - (share * f).sum(0)
     residual = float(residuals.max())
     if not residual <= tol:
         warnings.warn(

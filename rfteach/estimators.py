@@ -62,8 +62,14 @@ class Supervised(Model):
         self._check()
         X, like = self._validate(X, reset=True)
         Y = self._targets(y, X, reset=True)
-        self._fit(X, Y, weights(sample_weight, X), like)
+        w = weights(sample_weight, X)
+        self._fit(X, Y, w, like)
+        self._conclude(X, Y, w)
         return self
+
+    def _conclude(self, X, Y, w):
+        """What is made of the rows that ``_fit`` left in ``_unseen``, see `rfteach.uncertainty.IntervalMixin`."""
+        vars(self).pop("_unseen", None)
 
 # %% ../nbs/00c_estimators.ipynb #ef0f146a
 class Regressor(MultiOutputMixin, RegressorMixin, Supervised):

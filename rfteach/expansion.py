@@ -218,7 +218,7 @@ class SparseExpansion(Expansion):
         """Coefficients (k, N) of the columns of A (n, N) for Y (n, k); sets fitted attributes of its own.
 
         A and Y are centred and carry the roots of the weights w (n,); Y is in ``units`` (k,) of the targets.
-        The second value is what `rfteach.selection.judge` takes as ``squares``.
+        The second value is what `rfteach.selection.judge` takes as ``residuals``.
         """
         raise NotImplementedError
 
@@ -230,10 +230,10 @@ class SparseExpansion(Expansion):
         W, b = self.expand(plan, rng)
         A, mean, norm = design(X, W, b, w, self.activation, self.fit_intercept)
         root_Y, _, offset = centred(Y, w, Y.shape[1], self.fit_intercept)
-        C, squares = self.solve(A, root_Y, w, units)
+        C, residuals = self.solve(A, root_Y, w, units)
         C = C.to(Y) / norm
         offset = offset - C @ mean
-        choice = judge(self, X, Y, w, units, self._one_column, squares=squares,
+        choice = judge(self, X, Y, w, units, self._one_column, residuals=residuals,
                        planes=isinstance(self.activation, str), fit_intercept=self.fit_intercept)
         C, offset, W, b, place = settle(choice, X, C, offset, W, b, self.activation)
         self.support_ = place.numpy()

@@ -27,7 +27,7 @@ from .moments import Moments, Triangle, block_weights
 from .processes import collective, share_attributes
 from .ridge import centred, factorise, solve_auto, solve_in_range, solve_qr
 from .streaming import Stream, no_rows
-from .uncertainty import IntervalMixin, LeftOut, described
+from .uncertainty import IntervalMixin
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00009
 class _Table:
@@ -163,7 +163,7 @@ class _FeatureRidge(_Mapped):
         rows, y, W = distinct_rows(X, Y, weight=w)  # (3.19)
         group = np.unique(row_hashes(X), return_inverse=True)[1] if len(rows) < len(Y) else None
         copies = 0.0 if group is None else _spread_of_copies(Y, w, y, group) / float(W.sum())
-        given, X = X, X[rows]
+        X = X[rows]
         self._fit_map(X, like, y * scale)
         table = self._table(X, like, y, W.to(dtype))
         c, means, alpha, spectrum = self._solve(table, unit, scale, copies)
@@ -171,16 +171,9 @@ class _FeatureRidge(_Mapped):
         intercept = (means[N:] - means[:N] @ c) * scale
         vars(self).pop("_stream", None)
         self._solved = (c * scale).cpu().double(), intercept.cpu().double(), alpha * unit
-        self._left_out = None
         if spectrum is not None:
-            values = table.left_out(spectrum, alpha, _LEFT_OUT).to(Y)
-            kept, place = rows[: len(values)], slice(None)
-            if group is not None:  # each of the copies has an error of its own
-                kept = np.flatnonzero(group < len(values))
-                place = group[kept]
-            values, errors = values[place] * scale, (Y[kept] - values[place]) * scale
-            parts = described(given[kept], values), errors.cpu().numpy(), w[kept].cpu().double().numpy()
-            self._left_out = LeftOut(*parts)
+            values = table.left_out(spectrum, alpha, _LEFT_OUT) * scale
+            self._unseen = np.arange(len(values)), values
 
     def _table(self, X, like, y, w):
         """Features, targets and weights by blocks, held as a whole where rows are no more than features."""
@@ -318,7 +311,7 @@ class _Streamed(_FeatureRidge):
                 raise ValueError(f"the feature maps of processes 0 and {rank} differ; give the same map to all")
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00011
-class RandomFeatureRidge(_Streamed, IntervalMixin, Regressor):
+class RandomFeatureRidge(IntervalMixin, _Streamed, Regressor):
     """Ridge regression on the features of any feature map, rows streamed in blocks.
 
     Parameters
@@ -386,6 +379,8 @@ class RandomFeatureRidge(_Streamed, IntervalMixin, Regressor):
     True
     """
 
+    _leaves_out = "fit, not partial_fit, with alpha='loo' or 'gcv'"
+
     @available_if(_one_pass)
     @all_or_nothing
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -403,13 +398,9 @@ class RandomFeatureRidge(_Streamed, IntervalMixin, Regressor):
         X, like = self._validate(X, reset=first)
         Y, one_column = targets(self, y, X)
         self._one_column = one_column if first else self._one_column
+        self._left_out = None
         self._take(X, like, Y, weights(sample_weight, X, may_vanish=True), first)
         return self
-
-    def _left_out_rows(self):
-        if "_stream" in vars(self) or self._left_out is None:
-            raise AttributeError("predict_interval needs rows that were left out: fit, not partial_fit, with alpha='loo' or 'gcv'")
-        return self._left_out
 
     @property
     def coef_(self):

@@ -19,6 +19,7 @@ from .expansion import Plan, SparseExpansion, design, draw, find_widths
 from .pursuit import cosamp, harfe, keep_largest, omp
 from .ridge import centred, solve_auto
 from .selection import check_folds
+from .uncertainty import IntervalMixin
 
 # %% ../nbs/07b_harfe.ipynb #38f1cc41
 class _LeaveOneOut:
@@ -204,7 +205,7 @@ def _pursuit_path(pursue, A, Y, w, intercept, lams, sparsity):
 _PURSUITS = {"harfe": harfe, "cosamp": cosamp, "omp": omp}
 
 # %% ../nbs/07b_harfe.ipynb #7b0a0012
-class HARFERegressor(SparseExpansion):
+class HARFERegressor(IntervalMixin, SparseExpansion):
     """Regression on few random features of few inputs each, which a pursuit chooses.
 
     Parameters

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import distinct_rows, power_of_two, random_generator, without_units
+from .arrays import distinct_rows, power_of_two, random_generator, row_hashes, without_units
 from .chaos import SparsePCE
 from .checks import choice, integer
 from .estimators import Regressor, Transformer
@@ -24,6 +24,7 @@ from .kernels import Gaussian
 from .kpca import AnisotropicKernelPCA
 from .selection import check_folds, judge
 from .swarm import particle_swarm
+from .uncertainty import IntervalMixin
 
 # %% ../nbs/10d_projected.ipynb #ebd2749a
 def _splits(n, validation, rng):
@@ -276,7 +277,7 @@ def _check_gradient(reduction, space, d):
         raise ValueError("optimizer='adam' takes one bandwidth per input; give arrays as bounds")
 
 # %% ../nbs/10d_projected.ipynb #1b953899
-class ProjectedSurrogate(Transformer, Regressor):
+class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
     """Supervised dimension reduction (10.15): parameters of the reduction for which the surrogate errs least.
 
     Parameters
@@ -455,6 +456,9 @@ class ProjectedSurrogate(Transformer, Regressor):
             return lambda T: predict(T).reshape(len(T), -1)
 
         found = judge(self, X[rows], Y / units, w, units, self._one_column, fit=fit)
+        if found is not None:  # places as the order of X itself counts them
+            places, predictions = self._unseen
+            self._unseen = np.unique(row_hashes(X), return_inverse=True)[1][rows[places]], predictions
         self._planes = found and [
             None if name == "expansion" else (slopes.numpy() * unit, float(offset) * unit)
             for name, slopes, offset, unit in zip(found.names, found.slopes, found.intercepts, units.tolist())

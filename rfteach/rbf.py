@@ -264,6 +264,8 @@ class _CenterFeatures(NystroemFeatures):
 class _Network(IntervalMixin, Regressor):
     """What `RBFRegressor` does: centres, scale and penalty, and the solve."""
 
+    _leaves_out = "alpha='loo' or 'gcv' with solver='ridge'"
+
     def _check(self):
         integer(1, n_centers=self.n_centers)
         choice("ridge", "pinv", solver=self.solver)
@@ -281,6 +283,9 @@ class _Network(IntervalMixin, Regressor):
         self.centers_, self.kernel_ = model.features_.centers_, model.features_.kernel_
         self.coef_, self.intercept_ = self._shaped(model.coef_), self._shaped(model.intercept_)
         self.alpha_ = model.alpha_
+
+    def _conclude(self, X, Y, w):
+        self._left_out = getattr(self._model, "left_out_", None)
 
     def _network(self, bandwidth, alpha, seed, alphas=None):
         features = _CenterFeatures(
@@ -313,9 +318,6 @@ class _Network(IntervalMixin, Regressor):
 
     def _predict(self, X, like):
         return self._model.predict(X)
-
-    def _left_out_rows(self):
-        return self._model._left_out_rows()
 
 # %% ../nbs/05_rbf.ipynb #75bd33cf
 class RBFRegressor(_Network):

@@ -17,6 +17,7 @@ from .bpdn import attempt_bpdn, path_solutions
 from .checks import integer, number
 from .expansion import SparseExpansion
 from .selection import left_out_parts
+from .uncertainty import IntervalMixin
 
 # %% ../nbs/06d_srfe.ipynb #536e1561
 _TOLERANCES = np.array([1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.72, 0.64, *10.0 ** (-np.arange(2, 25) / 8)])
@@ -35,12 +36,12 @@ def _parts(A, y, root, parts, max_iter):
 
 
 def _cross_validate(A, y, root, parts, max_iter, patience=4):
-    """Squared errors on left-out rows for each tolerance: their sums (31,), inf where not tried, and those (n,) tried.
+    """Squared errors on left-out rows for each tolerance: sums (31,), inf where not tried; and residuals (n,) of those tried.
 
     ``root`` (n,) is what the constant was multiplied by, as A and y were: the roots of the weights, or
     zero if there is no constant.
     """
-    errors, squares = np.full(len(_TOLERANCES), np.inf), []
+    errors, residuals = np.full(len(_TOLERANCES), np.inf), []
     fits = list(_parts(A, y, root, parts, max_iter))
     for g in range(len(errors)):
         found = [next(path, ()) for path, *_ in fits]
@@ -52,13 +53,13 @@ def _cross_validate(A, y, root, parts, max_iter, patience=4):
             )
         if any(c is None or len(c) == 0 for c in found):
             break
-        squares.append(np.empty(len(y)))
+        residuals.append(np.empty(len(y)))
         for (_, out), (_, mean_A, mean_y, one), c in zip(parts, fits, found):
-            squares[g][out] = np.square(y[out] - A[out] @ c - (mean_y - mean_A @ c) * one)
-        errors[g] = squares[g].sum()
+            residuals[g][out] = y[out] - A[out] @ c - (mean_y - mean_A @ c) * one
+        errors[g] = np.square(residuals[g]).sum()
         if g - errors[: g + 1].argmin() >= patience:
             break
-    return errors, squares
+    return errors, residuals
 
 # %% ../nbs/06d_srfe.ipynb #6d0a0010
 def _pursue(A, y, tolerance, max_iter):
@@ -73,7 +74,7 @@ def _pursue(A, y, tolerance, max_iter):
 
 
 def _given_tolerance(A, y, tolerance, max_iter):
-    """The solution, its tolerance, no errors (31,), and no squares."""
+    """The solution, its tolerance, no errors (31,), and no residuals."""
     found, trouble = _pursue(A, y, tolerance, max_iter)
     if trouble:
         warnings.warn(trouble, ConvergenceWarning)
@@ -81,10 +82,10 @@ def _given_tolerance(A, y, tolerance, max_iter):
 
 
 def _best_tolerance(A, y, root, n_folds, max_iter):
-    """The solution, its tolerance, the errors (31,) of all, and the squares (n,) of the best on left-out rows."""
-    errors, squares = np.full(len(_TOLERANCES), np.inf), [np.zeros(len(y))]
+    """The solution, its tolerance, the errors (31,) of all, and the residuals (n,) of the best on left-out rows."""
+    errors, residuals = np.full(len(_TOLERANCES), np.inf), [np.zeros(len(y))]
     if np.linalg.norm(y) > 0 and len(y) > 1:
-        errors, squares = _cross_validate(A, y, root, list(left_out_parts(len(y), n_folds)), max_iter)
+        errors, residuals = _cross_validate(A, y, root, list(left_out_parts(len(y), n_folds)), max_iter)
         errors /= len(y)
     for tolerance in _TOLERANCES[: errors.argmin() + 1][::-1]:
         try:
@@ -93,10 +94,10 @@ def _best_tolerance(A, y, root, n_folds, max_iter):
             continue  # on all rows the path does not get as far as on parts of them
         if not trouble:
             break
-    return found, float(tolerance), errors, squares[errors.argmin()]
+    return found, float(tolerance), errors, residuals[errors.argmin()]
 
 # %% ../nbs/06d_srfe.ipynb #16ddff2c
-class SRFERegressor(SparseExpansion):
+class SRFERegressor(IntervalMixin, SparseExpansion):
     """Sparse random feature expansion: of many features of few inputs, the few that explain y.
 
     Solves basis pursuit denoising, (6.5), to a certified optimum.
@@ -200,6 +201,8 @@ class SRFERegressor(SparseExpansion):
     (True, array([1, 2, 4]))
     """
 
+    _leaves_out = "tolerance='auto', and more than one row"
+
     def __init__(
         self,
         n_components=2000,
@@ -236,7 +239,7 @@ class SRFERegressor(SparseExpansion):
         number("(0, 1]", "auto", tolerance=self.tolerance)
 
     def solve(self, A, Y, w, units):
-        """Coefficients (k, N) of least norm, and the squares on left-out rows that chose the tolerance."""
+        """Coefficients (k, N) of least norm, and the residuals on left-out rows that chose the tolerance."""
         A, Y, w = (T.cpu().numpy() for T in (A, Y, w))
         auto = isinstance(self.tolerance, str)
         if auto:
@@ -244,14 +247,14 @@ class SRFERegressor(SparseExpansion):
             found = [_best_tolerance(A, y, root, self.n_folds, self.max_iter) for y in Y.T]
         else:
             found = [_given_tolerance(A, y, float(self.tolerance), self.max_iter) for y in Y.T]
-        solutions, tolerances, errors, squares = zip(*found)
+        solutions, tolerances, errors, residuals = zip(*found)
         self.tolerance_, self.cv_errors_ = self._shaped(np.array(tolerances)), self._shaped(np.array(errors))
         self.gap_ = self._shaped(np.array([found.relative_gap for found in solutions]))
         converged = [found.converged for found in solutions]
         self.converged_ = converged[0] if self._one_column else np.array(converged)
         self.n_iter_ = max(1, *(found.n_iter for found in solutions))
         C = torch.from_numpy(np.array([found.coef for found in solutions]))
-        return C, torch.from_numpy(np.stack(squares, 1) / w[:, None]).to(units) if auto else None
+        return C, torch.from_numpy(np.stack(residuals, 1) / np.sqrt(w)[:, None]).to(units) if auto else None
 
     @property
     def tolerances_(self):

@@ -4,17 +4,18 @@
 
 # %% auto #0
 __all__ = ['Posterior', 'posterior', 'Paths', 'pathwise', 'jackknife_plus', 'weighted_quantile', 'interval_score', 'LocalScale',
-           'local_scale', 'LeftOut', 'described', 'IntervalMixin']
+           'local_scale', 'LeftOut', 'described', 'left_out', 'IntervalMixin']
 
 # %% ../nbs/14_uncertainty.ipynb #14a00006
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, ArrayLike, Seed, Sparse, as_tensor, power_of_two, random_generator
+from .arrays import Array, ArrayLike, Seed, Sparse, as_tensor, power_of_two, random_generator, row_hashes
 from .checks import flag, integer, number, same_columns, same_rows, system, weights
 from .features import RandomFourierFeatures
 from .kernel_ridge import gram_solve, gram_times
@@ -521,16 +522,24 @@ def _least_root(r, w):
     return np.where(mean > 0, _LEAST_SCALE * mean, 1.0)
 
 # %% ../nbs/14_uncertainty.ipynb #14a00061
-_MOST_INPUTS = 50  # that a scale may depend on
+_MOST_INPUTS, _MOST_ROWS = 50, 1000  # that a scale may depend on; that it is learned from
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    r"""Rows that were left out, as `IntervalMixin` needs them: what `described` says of them, residuals, weights."""
+    r"""Rows that were left out, see `left_out`: which of those that came, what `described` says of them (n, D),
+    residuals (n, k), weights (n,).
+    """
 
+    rows: np.ndarray
     F: np.ndarray
     residuals: np.ndarray
     w: np.ndarray
+
+    @cached_property
+    def scale(self) -> LocalScale:
+        r"""Learned when first asked for."""
+        return local_scale(self.F, self.residuals, self.w)
 
 
 def described(X: torch.Tensor | Sparse, predictions: torch.Tensor) -> np.ndarray:
@@ -540,8 +549,45 @@ def described(X: torch.Tensor | Sparse, predictions: torch.Tensor) -> np.ndarray
     return np.concatenate([X.detach().cpu().double().numpy(), predictions], 1) if few else predictions
 
 
+def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, places: np.ndarray,
+             predictions: torch.Tensor) -> LeftOut:
+    r"""The errors at rows X (n, d) with targets Y (n, k) and weights w (n,), or None, of predictions made without them.
+
+    ``places`` (m,) count the different rows as `rfteach.arrays.distinct_rows` does, ``predictions`` (m, k) are for
+    these. Each copy has an error of its own; of many rows 1000 are drawn.
+    """
+    kept = np.arange(len(Y)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
+    group = np.unique(row_hashes(X)[kept], return_inverse=True)[1]
+    place = np.full(len(kept), -1)
+    place[places] = np.arange(len(places))
+    kept, place = kept[place[group] >= 0], place[group][place[group] >= 0]
+    if len(kept) > _MOST_ROWS:
+        some = np.random.default_rng(0).choice(len(kept), _MOST_ROWS, replace=False)
+        kept, place = kept[some], place[some]
+    values = predictions.to(Y.device).double()[place]
+    residuals = (Y[kept].double() - values).cpu().numpy()
+    return LeftOut(kept, described(X[kept], values), residuals, (_or_ones(w, Y)[kept]).cpu().double().numpy())
+
+
 class IntervalMixin:
-    r"""Intervals of regressors that say in ``_left_out_rows()`` what they were fitted without."""
+    r"""Intervals of regressors, named before the regressor among the bases of a class.
+
+    Their ``_fit`` sets ``_unseen``, the places and predictions that `left_out` takes; ``_leaves_out`` says when it does.
+    """
+
+    _leaves_out = "n_folds other than None, and more than one row"
+
+    def _conclude(self, X, Y, w):
+        unseen = vars(self).pop("_unseen", None)
+        self._left_out = None if unseen is None else left_out(X, Y, w, *unseen)
+
+    @property
+    def left_out_(self):
+        check_is_fitted(self)
+        left = vars(self).get("_left_out")
+        if left is None:
+            raise AttributeError(f"no rows were left out in fit, which takes {self._leaves_out}")
+        return left
 
     def predict_interval(self, X: ArrayLike | Sparse, coverage: float = 0.9) -> Array:
         r"""Intervals that hold ``coverage`` of new targets, around `predict`, equation (14.11).
@@ -571,10 +617,10 @@ class IntervalMixin:
         """
         check_is_fitted(self)
         coverage = number("(0, 1)", coverage=coverage)
-        left = self._left_out_rows()
+        left = self.left_out_
         X, like = self._validate(X, reset=False)
         values = torch.as_tensor(self._predict(X, like))
-        half = local_scale(left.F, left.residuals, left.w).half_widths(described(X, values), coverage)
+        half = left.scale.half_widths(described(X, values), coverage)
         half = torch.from_numpy(half).to(values)
         ends = torch.stack([values - half, values + half], -1)
         return like.restore(ends[:, 0] if self._one_column else ends)

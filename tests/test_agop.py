@@ -121,7 +121,7 @@ def test_rounds_by_hand(k):
 
 
 @pytest.mark.parametrize("alpha", [0.1, "loo"])
-def test_squares_of_rows_left_out(alpha):
+def test_residuals_of_rows_left_out(alpha):
     X, Y, w = tensors(*problem(30))
     r = next(rfm_rounds(X, Y, w, Laplacian(3.0), 0, alpha=alpha))
     keep = torch.arange(30) != 4
@@ -131,7 +131,7 @@ def test_squares_of_rows_left_out(alpha):
     a = torch.linalg.solve(torch.cat([torch.cat([K, one], 1), torch.cat([one.T, torch.zeros(1, 1)], 1)]),
                            torch.cat([Y[keep], torch.zeros(1, 1)]))
     value = Laplacian(3.0).gram(U[4:5], U[keep]) @ a[:-1] + a[-1]
-    assert torch.allclose(r.squares[4], (Y[4] - value[0]) ** 2, rtol=1e-6)
+    assert torch.allclose(r.residuals[4], Y[4] - value[0], rtol=1e-6)
 
 
 def test_without_residuals_it_is_the_same_fit():
@@ -139,7 +139,7 @@ def test_without_residuals_it_is_the_same_fit():
     for free in (True, False):
         with_, without = (next(rfm_rounds(X, Y, w, Laplacian(1.0), 0, alpha=0.1, left_out=known, fit_intercept=free))
                           for known in (True, False))
-        assert without.squares is None and torch.allclose(with_.coef, without.coef, atol=1e-9)
+        assert without.residuals is None and torch.allclose(with_.coef, without.coef, atol=1e-9)
         assert torch.allclose(with_.intercept, without.intercept, atol=1e-9)
 
 
@@ -150,7 +150,7 @@ def test_no_matrix_is_learned_from_noise():
         found = learn_metric(*tensors(rng.normal(size=(80, 8)), rng.normal(size=80)), Matern(1.5, 3.0))
         assert found.n_rounds == 0 or found.metric == "diagonal"
         hopeful = learn_metric(*tensors(rng.normal(size=(80, 8)), rng.normal(size=80)), Matern(1.5, 3.0), n_rounds="loo")
-        means = {key: float(squares.mean()) for key, squares in hopeful.squares.items()}
+        means = {key: float(e.square().mean()) for key, e in hopeful.residuals.items()}
         ratios.append(means["full", 5] / means["full", 0])
     assert np.mean(ratios) < 0.97, "leave-one-out is known to be too hopeful"
 

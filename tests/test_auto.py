@@ -133,10 +133,52 @@ def test_all_rows_in_double_precision():
     X, y = problem(2600, noise=0.5)
     rows = rfteach.auto.Rows(torch.from_numpy(X), torch.from_numpy(y)[:, None], torch.ones(2600).double())
     kernel = FAMILIES["cauchy"][0](bandwidth=3.0)
-    _, coef, intercept = rfteach.auto.solve(kernel, rows.Z, rows, 0.011, 1e9)
+    _, coef, intercept, _ = rfteach.auto.solve(kernel, rows.Z, rows, 0.011, 1e9, 0)
     values = kernel(X) @ coef.numpy() + intercept.numpy()
     np.testing.assert_allclose(values + 0.011 * coef.numpy(), y[:, None], atol=1e-7)
     np.testing.assert_allclose(coef.sum(), 0, atol=1e-7)
+
+
+@pytest.mark.parametrize("direct, iterated", [(1000, 2000), (50, 1000), (50, 60)])
+def test_what_is_said_of_the_last_rows_is_said_without_them(monkeypatch, direct, iterated):
+    """Leaving each out where there is a factor, and all of them where there is none; in the mean of a plane and a kernel."""
+    monkeypatch.setattr(rfteach.auto, "_DIRECT", direct)
+    monkeypatch.setattr(rfteach.auto, "_ITERATED", iterated)
+    rng = np.random.default_rng(0)
+    Z, Y, w = (torch.from_numpy(T) for T in (rng.normal(size=(150, 3)), rng.normal(size=(150, 2)), rng.uniform(0.5, 2, 150)))
+    rows, kernel = rfteach.auto.Rows(Z, Y, w), FAMILIES["laplacian"][0](bandwidth=3.0)
+    fit = lambda rows, last=0: rfteach.auto.solve(kernel, rows.Z, rows, 0.3, 1e9, last)
+    values = lambda found, Z: kernel(Z.numpy(), found[0].numpy()) @ found[1].numpy() + found[2].numpy()
+    found = fit(rows, 20)
+    np.testing.assert_allclose(values(found, Z), values(fit(rows if iterated > 100 else rows.first(130)), Z), atol=0.02)
+    if direct > 150:
+        for i in range(130, 150):
+            others = torch.arange(150) != i
+            refit = fit(rfteach.auto.Rows(Z[others], Y[others], w[others]))
+            np.testing.assert_allclose(found[3][i - 130], values(refit, Z[[i]])[0], atol=1e-9)
+            slopes, b, _ = rfteach.auto._plane(rfteach.auto.Rows(Z[others], Y[others], w[others]), 0.3, 0)
+            np.testing.assert_allclose(rfteach.auto._plane(rows, 0.3, 20)[2][i - 130], Z[i] @ slopes + b, atol=1e-9)
+    else:
+        np.testing.assert_allclose(found[3], values(fit(rows.first(130)), Z[130:]), atol=0.02)
+
+
+@pytest.mark.parametrize("n", [150, 1100])
+def test_intervals_cover(monkeypatch, n):
+    """Of noise that grows, from leave-one-out predictions of the choice, and from the last rows of the final fits."""
+    monkeypatch.setattr(rfteach.auto, "_SECOND", 800)
+    monkeypatch.setattr(rfteach.auto, "_LAST", 250)
+    shares, widths = [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (n + 2000, 3))
+        y = np.sin(3 * X[:, 0]) + X[:, 1] + (0.05 + 0.5 * X[:, 2] ** 2) * rng.normal(size=n + 2000)
+        model = AutoKernelRegressor().fit(X[:n], y[:n])
+        low, high = model.predict_interval(X[n:], 0.9).T
+        shares.append(np.mean((low <= y[n:]) & (y[n:] <= high)))
+        still = abs(X[n:, 2]) < 0.3
+        widths.append((high - low)[~still].mean() / (high - low)[still].mean())
+        assert len(model.left_out_.w) == (150 if n == 150 else 250)
+    assert abs(np.mean(shares) - 0.9) < 4 * np.std(shares) / 2 + 0.01 and np.mean(widths) > 1.2
 
 
 @pytest.mark.parametrize("direct, iterated", [(50, 1000), (50, 60)])

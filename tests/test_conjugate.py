@@ -54,6 +54,25 @@ def test_is_the_fit_of_the_factorisation(kernel, fit_intercept):
                 assert (abs(found.coef.sum(0)) < 1e-12 * abs(found.coef).sum(0)).all()
 
 
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n_landmarks", [0, 40])
+def test_columns_may_have_weights_of_their_own(n_landmarks, fit_intercept):
+    """Each column is the fit with its weights alone, rows of weight zero left out of it."""
+    X, Y, w = problem()
+    W = np.stack([w, w * (np.arange(len(w)) < 150), w[::-1]], 1)
+    form = {"fit_intercept": fit_intercept, "n_landmarks": n_landmarks, "tol": 1e-9, "max_iter": 500}
+    found = gram_cg(Laplacian(2.0), X, Y[:, [0, 0, 1]], 0.1, W, **form)
+    for j, y in enumerate((Y[:, 0], Y[:, 0], Y[:, 1])):
+        right = gram_solve(Laplacian(2.0)(X), y, 0.1, W[:, j], fit_intercept=fit_intercept)
+        np.testing.assert_allclose(found.coef[:, j], right.coef, atol=1e-6 * abs(right.coef).max())
+        np.testing.assert_allclose(found.intercept[j], right.intercept, atol=1e-5)
+    assert not found.coef[150:, 1].any()
+    with pytest.raises(ValueError, match=r"a column for each of Y, got shapes \(200, 3\) and \(200, 2\)"):
+        gram_cg("laplacian", X, Y[:, :2], 0.1, W)
+    with pytest.raises(ValueError, match="not zero everywhere"):
+        gram_cg("laplacian", X, Y, 0.1, W * [1, 0, 1])
+
+
 @pytest.mark.parametrize("way", [{}, {"memory": 0}, {"n_landmarks": 5}, {"n_landmarks": 0}], ids=str)
 def test_a_constant_column_has_coefficients_of_zero(way):
     X, Y, w = problem()
@@ -86,7 +105,7 @@ def test_the_order_of_rows_shifts_and_units():
     Y, order = Y[:, :2], np.random.default_rng(1).permutation(200)
     right = gram_cg(Laplacian(), X, Y, 0.1, w, n_landmarks=30, tol=1e-9)
     turned = gram_cg(Laplacian(), X[order], Y[order], 0.1, w[order], n_landmarks=30, tol=1e-9)
-    assert turned.n_iter == right.n_iter
+    assert abs(turned.n_iter - right.n_iter) <= 1  # the goal may be met by a hair
     np.testing.assert_allclose(turned.coef, right.coef[order], atol=1e-7)
     np.testing.assert_allclose(gram_cg(Laplacian(), X, -Y, 0.1, w, n_landmarks=30, tol=1e-9).coef, -right.coef, atol=1e-7)
     moved = gram_cg(Laplacian(), X + 1e6, Y + 7, 0.1, w, tol=1e-9)

@@ -88,6 +88,10 @@ def test_without_residuals_the_same_fit():
             np.testing.assert_array_equal(part.coef, whole.coef)
             np.testing.assert_array_equal(part.intercept, whole.intercept)
             assert part.residuals is None
+            for m in (1, 7, 40, 60):
+                last = gram_solve(K, Y, lam, kept, left_out=m)
+                np.testing.assert_array_equal(last.coef, whole.coef)
+                np.testing.assert_allclose(last.residuals, whole.residuals[-m:], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -245,6 +249,7 @@ def test_products_by_tiles(kernel, budget, device):
     (lambda K, y: gram_path(K, y, lams=[-1.0]), ValueError, "lams must not be negative, got -1"),
     (lambda K, y: gram_path(K, y).dual(-1), ValueError, r"lam must be a number in \[0, inf\), got -1"),
     (lambda K, y: gram_solve(K, y, "1"), TypeError, "lam must be a number"),
+    (lambda K, y: gram_solve(K, y, 1.0, left_out=0), ValueError, "left_out must be"),
     (lambda K, y: gram_solve(K, y, 1.0, fit_intercept=1), TypeError, "fit_intercept must be True or False, got 1"),
     (lambda K, y: gram_solve(np.ones((5, 5)), y, 0.0, overwrite=True), ValueError, "not positive definite in torch.float64"),
     (lambda K, y: gram_solve(K * 1e-300, y * 1e200, 0.0), ValueError, "the coefficients overflow"),

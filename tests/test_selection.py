@@ -12,7 +12,7 @@ from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.srfe import SRFERegressor
 from rfteach.harfe_regressor import HARFERegressor
 from rfteach.selection import (
-    check_folds, choose, judge, left_out_parts, left_out_squares, plane, refits, standard_deviations,
+    check_folds, choose, judge, left_out_parts, left_out_residuals, plane, refits, standard_deviations,
 )
 from rfteach.chaos import SparsePCE
 from rfteach.projected import ProjectedSurrogate
@@ -55,7 +55,7 @@ def test_auto_stops_once_200_rows_were_left_out(n):
     assert len(sizes) == 1 or sum(sizes[:-1]) < 200
 
 
-def test_squares_are_those_of_refits():
+def test_residuals_are_those_of_refits():
     X, Y, w = table(30, 3, 2)
     parts = list(left_out_parts(30, 4))[:3]
 
@@ -63,13 +63,13 @@ def test_squares_are_those_of_refits():
         model = LinearRegression().fit(X.numpy(), Y.numpy(), w.numpy())
         return lambda T: torch.from_numpy(model.predict(T.numpy()))
 
-    squares = left_out_squares(fit, X, Y, w, parts)
+    residuals = left_out_residuals(fit, X, Y, w, parts)
     for train, test in parts:
         model = LinearRegression().fit(X[train].numpy(), Y[train].numpy(), w[train].numpy())
-        np.testing.assert_allclose(squares[test], (Y[test].numpy() - model.predict(X[test].numpy())) ** 2)
+        np.testing.assert_allclose(residuals[test], Y[test].numpy() - model.predict(X[test].numpy()))
     seen = np.concatenate([test for _, test in parts])
-    assert squares[np.setdiff1d(np.arange(30), seen)].isnan().all()
-    assert not squares[seen].isnan().any()
+    assert residuals[np.setdiff1d(np.arange(30), seen)].isnan().all()
+    assert not residuals[seen].isnan().any()
 
 
 def test_refits_are_fits_without_folds_of_rows_and_weights():
@@ -110,8 +110,8 @@ def test_plane_weights_stand_for_copies_and_a_constant_input_has_no_slope():
 def noise(n=40, seed=0):
     X, Y, w = table(n, 2, 1, seed)
     parts = list(left_out_parts(n))
-    constant = choose(Y**2, X, Y, w, parts).errors["constant"]
-    mean = left_out_squares(lambda X, Y, w: lambda T: ((w @ Y) / w.sum()).repeat(len(T), 1), X, Y, w, parts)
+    constant = choose(Y, X, Y, w, parts).errors["constant"]
+    mean = left_out_residuals(lambda X, Y, w: lambda T: ((w @ Y) / w.sum()).repeat(len(T), 1), X, Y, w, parts).square()
     share = w / w.sum()
     torch.testing.assert_close(share @ mean, constant)
     return X, Y, w, parts, mean, share
@@ -124,7 +124,7 @@ def test_the_constant_stays_for_half_a_standard_error():
     error = (share.square() @ shift.square()).sqrt()
     for times, name in ((0.4, "constant"), (0.6, "expansion")):
         gain = shift + times * error
-        found = choose(squares - gain, X, Y, w, parts)
+        found = choose((squares - gain).sqrt(), X, Y, w, parts)
         assert found.names == [name]
         torch.testing.assert_close(found.errors["expansion"], share @ (squares - gain))
 
@@ -132,11 +132,11 @@ def test_the_constant_stays_for_half_a_standard_error():
 def test_three_quarters_of_the_rows_outvote_the_mean():
     X, Y, _, parts, *_ = noise()
     w = torch.ones(40).double()
-    constant = left_out_squares(lambda X, Y, w: lambda T: Y.mean(0).repeat(len(T), 1), X, Y, w, parts)
+    constant = left_out_residuals(lambda X, Y, w: lambda T: Y.mean(0).repeat(len(T), 1), X, Y, w, parts).square()
     for closer, name in ((29, "constant"), (30, "expansion")):
         squares = constant + 100.0  # worse by far
         squares[:closer] = constant[:closer] / 2
-        assert choose(squares, X, Y, w, parts).names == [name]
+        assert choose(squares.sqrt(), X, Y, w, parts).names == [name]
 
 
 def test_each_output_has_its_own_choice_and_its_own_numbers():
@@ -144,16 +144,19 @@ def test_each_output_has_its_own_choice_and_its_own_numbers():
     Y[:, 1] = X[:, 0] + 0.01 * Y[:, 1]
     Y[:, 3] = 0.1
     parts = list(left_out_parts(60))
-    squares = torch.full_like(Y, 10.0)
-    squares[:, 2] = 1e-6
-    found = choose(squares, X, Y, w, parts)
+    residuals = torch.full_like(Y, 3.0)
+    residuals[:, 2] = 1e-3
+    found = choose(residuals, X, Y, w, parts)
     assert found.names == ["constant", "plane", "expansion", "constant"]
     assert (found.slopes[[0, 2, 3]] == 0).all() and found.slopes[1, 0] > 0.9
     torch.testing.assert_close(found.intercepts[[0, 3]], ((w @ Y) / w.sum())[[0, 3]])
     assert found.intercepts[2] == 0
-    no_planes = choose(squares, X, Y, w, parts, planes=False)
+    assert torch.equal(found.residuals[:, 2], residuals[:, 2])
+    means = left_out_residuals(lambda X, Y, w: lambda T: ((w @ Y) / w.sum()).repeat(len(T), 1), X, Y, w, parts)
+    torch.testing.assert_close(found.residuals[:, [0, 3]], means[:, [0, 3]])
+    no_planes = choose(residuals, X, Y, w, parts, planes=False)
     assert set(no_planes.errors) == {"constant", "expansion"} and "plane" not in no_planes.names
-    assert (choose(squares, X, Y, w, parts, fit_intercept=False).intercepts[[0, 3]] == 0).all()
+    assert (choose(residuals, X, Y, w, parts, fit_intercept=False).intercepts[[0, 3]] == 0).all()
 
 
 @pytest.mark.parametrize("value", [0.1, 1 / 3, -7.7, 1e10 / 3])
@@ -161,9 +164,9 @@ def test_rounding_does_not_choose(value):
     X, _, w = table(40, 2)
     Y = torch.full((40, 1), value).double()
     parts = list(left_out_parts(40))
-    wrong_digit = (Y * 1e-15).square()
-    for squares in (0 * Y, wrong_digit):
-        assert choose(squares, X, Y, w, parts).names == ["constant"]
+    wrong_digit = Y * 1e-15
+    for residuals in (0 * Y, wrong_digit):
+        assert choose(residuals, X, Y, w, parts).names == ["constant"]
 
 
 class Line(BaseEstimator):
@@ -181,16 +184,19 @@ class Line(BaseEstimator):
 
 @pytest.mark.parametrize("n_folds", ["auto", 3])
 @pytest.mark.parametrize("one", [True, False])
-def test_judge_is_parts_then_squares_then_choice(n_folds, one):
+def test_judge_is_parts_then_residuals_then_choice(n_folds, one):
     X, Y, w = table(60, 3, 1 if one else 2)
     Y = Y + (X[:, :1] * 4).cos() if one else Y
     units, order = [2.0**400, 1.0][: Y.shape[1]], np.random.default_rng(0).permutation(60)
     model, U = Line(n_folds, verbose=True), 3 * X
     found = judge(model, X, Y, w, units, one, inputs=U, order=order)
     parts = [(order[a], order[b]) for a, b in left_out_parts(60, n_folds)]
-    squares = left_out_squares(refits(model), X, Y, w, parts)
-    choice = choose(squares, U, Y, w, parts)
+    residuals = left_out_residuals(refits(model), X, Y, w, parts)
+    choice = choose(residuals, U, Y, w, parts)
     assert found.names == choice.names and torch.equal(found.slopes, choice.slopes)
+    places, predictions = model._unseen
+    assert places.tolist() == list(range(60))
+    assert torch.equal(predictions, (Y - choice.residuals) * torch.tensor(units).double())
     assert model.chosen_ == (choice.names[0] if one else choice.names)
     for name, error in choice.errors.items():
         expected = error.numpy() * np.square(units)
@@ -198,7 +204,7 @@ def test_judge_is_parts_then_squares_then_choice(n_folds, one):
     np.testing.assert_array_equal(model.error_, model.errors_[choice.names[0]] if one else [
         model.errors_[name][j] for j, name in enumerate(choice.names)])
     given = Line(n_folds)
-    judge(given, X, Y, w, units, one, squares=squares, inputs=U, order=order, planes=False, fit_intercept=False)
+    judge(given, X, Y, w, units, one, residuals=residuals, inputs=U, order=order, planes=False, fit_intercept=False)
     assert set(given.errors_) == {"constant", "expansion"}
     np.testing.assert_array_equal(given.errors_["expansion"], model.errors_["expansion"])
     np.testing.assert_allclose(given.errors_["constant"], (w @ Y**2)[0] / w.sum() * units[0] ** 2 if one else
@@ -210,8 +216,8 @@ def test_judge_is_parts_then_squares_then_choice(n_folds, one):
 
 def test_nothing_to_judge():
     X, Y, w = table(8, 2)
-    for model, rows, squares in ((Line(None), 8, "refits"), (Line(), 1, "refits"), (Line(), 8, None)):
-        assert judge(model, X[:rows], Y[:rows], w[:rows], [1.0], True, squares=squares) is None
+    for model, rows, residuals in ((Line(None), 8, "refits"), (Line(), 1, "refits"), (Line(), 8, None)):
+        assert judge(model, X[:rows], Y[:rows], w[:rows], [1.0], True, residuals=residuals) is None
         assert model.chosen_ == "expansion" and np.isnan(model.error_) and model.errors_ == {}
 
 

@@ -14,10 +14,16 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 
 import rfteach.uncertainty
+from rfteach.adaptive import AdaptiveFeatureRegressor
+from rfteach.agop import RFMRegressor
+from rfteach.chaos import SparsePCE
 from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.features import RandomFourierFeatures
 from rfteach.kernels import Gaussian
+from rfteach.harfe_regressor import HARFERegressor
+from rfteach.projected import ProjectedSurrogate
 from rfteach.rbf import RBFRegressor
+from rfteach.srfe import SRFERegressor
 from rfteach.uncertainty import interval_score, jackknife_plus, local_scale, pathwise, posterior, weighted_quantile
 
 
@@ -273,26 +279,58 @@ def test_residuals_that_are_kept_are_those_of_refits(n, N, copies):
     y = np.c_[np.sin(X[:, 0]), 100 * X[:, 1]] + rng.normal(size=(n, 2))
     features = RandomFourierFeatures(n_components=N, random_state=0)
     model = RandomFeatureRidge(features).fit(X, y, w)
-    right, left = refits(model, X, y, w), model._left_out_rows()
+    right, left = refits(model, X, y, w), model.left_out_
     order, order_left = np.lexsort(right.T), np.lexsort(left.residuals.T)
     np.testing.assert_allclose(left.residuals[order_left], right[order], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(left.w[order_left] / left.w.sum(), (w / w.sum())[order])
     np.testing.assert_allclose(left.F[order_left], np.c_[X, y - right][order], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", [RandomFeatureRidge(), RandomFeatureRidge(alpha="gcv"), RBFRegressor(random_state=0)])
-def test_estimators_cover(model):
+REGRESSORS = {
+    "ridge": RandomFeatureRidge(),
+    "gcv": RandomFeatureRidge(alpha="gcv"),
+    "rbf": RBFRegressor(random_state=0),
+    "srfe": SRFERegressor(100, random_state=0),
+    "harfe": HARFERegressor(40, random_state=0),
+    "chaos": SparsePCE((4, 4)),
+    "metric": RFMRegressor(),
+    "landmarks": RFMRegressor(solver="landmarks", n_centers=60, n_subsample=200),
+    "more rows": RFMRegressor(n_subsample=120, n_rounds=1),
+    "adaptive": AdaptiveFeatureRegressor(100, n_frequencies=8, max_iter=15, random_state=0),
+    "projected": ProjectedSurrogate(n_reduced=2, budget=2, random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_estimators_cover(name):
     """Uneven noise: coverage of all rows and of those where it is large, over 12 tables of 300."""
     shares = []
     for seed in range(12):
         rng = np.random.default_rng(seed)
         X = rng.uniform(-1, 1, (2300, 2))
         y = np.sin(3 * X[:, 0]) + X[:, 1] + (0.05 + 0.5 * X[:, 0] ** 2) * rng.normal(size=2300)
-        low, high = clone(model).fit(X[:300], y[:300]).predict_interval(X[300:], 0.9).T
+        low, high = clone(REGRESSORS[name]).fit(X[:300], y[:300]).predict_interval(X[300:], 0.9).T
         inside = (low <= y[300:]) & (y[300:] <= high)
         shares.append([inside.mean(), inside[abs(X[300:, 0]) > 0.8].mean()])
     error = np.std(shares, 0) / 12**0.5
     assert (abs(np.mean(shares, 0) - 0.9) < 4 * error + [0.01, 0.04]).all()
+
+
+@pytest.mark.parametrize("name", set(REGRESSORS) - {"gcv", "projected", "more rows"})
+def test_errors_are_those_of_rows_as_they_came(name):
+    """With copies, weights and two outputs in units of their own: each row's error is its target minus what is said of its place."""
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(60, 2)), rng.uniform(0.3, 2, 60)
+    X[30::3], w[5] = X[0], 0
+    Y = np.c_[np.sin(X[:, 0]), 1e6 * X[:, 1] ** 2] + rng.normal(size=(60, 2))
+    left = clone(REGRESSORS[name]).fit(X, Y, w).left_out_
+    assert len(left.w) == 59 - 1 * (X[5] == X[0]).all()
+    targets = left.F[:, 2:] + left.residuals
+    for row, target, weight in zip(left.F[:, :2], targets, left.w):
+        near = np.flatnonzero((abs(X - row) < 1e-12).all(1) & (abs(Y - target) < 1e-6 * abs(Y).max(0)).all(1))
+        assert len(near) == 1 and np.isclose(w[near[0]], weight)
+    copies = left.F[(left.F[:, :2] == X[0]).all(1)]
+    assert len(copies) == 11 and np.ptp(copies[:, 2:] / [1, 1e6], axis=0).max() < 1e-9  # one prediction for all
 
 
 def test_intervals_of_estimators_keep_kind_and_shape():
@@ -311,8 +349,9 @@ def test_intervals_of_estimators_keep_kind_and_shape():
 def test_why_there_is_no_interval():
     X, y = table()[:2]
     for model in (RandomFeatureRidge(alpha=1.0).fit(X, y), RandomFeatureRidge(alpha="gcv").fit(X, y).partial_fit(X, y),
-                  RBFRegressor(alpha=0.1).fit(X, y)):
-        with pytest.raises(AttributeError, match="rows that were left out"):
+                  RBFRegressor(alpha=0.1).fit(X, y), SRFERegressor(50, tolerance=0.5).fit(X, y),
+                  HARFERegressor(50, n_folds=None).fit(X, y)):
+        with pytest.raises(AttributeError, match="no rows were left out in fit, which takes"):
             model.predict_interval(X)
     with pytest.raises(NotFittedError):
         RandomFeatureRidge().predict_interval(X)
