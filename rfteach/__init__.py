@@ -46,6 +46,7 @@ _PUBLIC = {
     "averaging": [],
     "auto": ["AutoKernelClassifier", "AutoKernelRegressor"],
     "uncertainty": ["jackknife_plus", "local_scale", "pathwise", "posterior"],
+    "intervals": [],
     "modules": ["to_module"],
     "evidence.published": [],
     "evidence.protocols": [],

@@ -22,8 +22,8 @@ from .checks import box, choice, integer, number
 from .estimators import observations
 from .expansion import Expansion, settle, store
 from .feature_ridge import RandomFeatureRidge
+from .intervals import IntervalMixin
 from .selection import check_folds, judge, refits
-from .uncertainty import IntervalMixin
 from .waves import EXTENSION, WaveFeatures, centred_waves, plain_waves, scaled, select_waves
 
 # %% ../nbs/10f_adaptive.ipynb #d1b0176c

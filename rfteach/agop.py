@@ -20,11 +20,11 @@ from .checks import choice, flag, integer, number, same_columns, same_rows
 from .eigenpro import EigenProRegressor
 from .estimators import Classifier, Model, Regressor, observations
 from .feature_ridge import RandomFeatureRidge
+from .intervals import IntervalMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Kernel, Laplacian1, as_kernel
 from .rbf import NystroemFeatures
 from .selection import left_out_parts, standard_deviations
-from .uncertainty import IntervalMixin
 
 # %% ../nbs/12_agop.ipynb #3a5dfc5a
 def outer_product(G: torch.Tensor, w: torch.Tensor | None = None) -> torch.Tensor:

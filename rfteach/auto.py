@@ -33,13 +33,13 @@ from .columns import TableEncoder
 from .conjugate import gram_cg
 from .estimators import Classifier, Model, Regressor, observations
 from .feature_ridge import RandomFeatureRidge
+from .intervals import IntervalMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Cauchy, Gaussian, Kernel, Laplacian, Laplacian1, Matern
 from .rbf import NystroemFeatures
 from .ridge import centred, factorise
 from .selection import standard_deviations
 from .stable import PowerExponential, PowerExponential1
-from .uncertainty import IntervalMixin
 
 # %% ../nbs/13c_auto.ipynb #13c5114f
 # from smooth to rough; with each the power of two, in median distances, at which the search for its bandwidth starts

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from .arrays import Array, ArrayLike, as_tensor, empty, row_blocks
 from .checks import box, choice, integer, number, same_rows
 from .estimators import Regressor, observations
+from .intervals import IntervalMixin
 from .selection import check_folds, judge, refits
-from .uncertainty import IntervalMixin
 
 # %% ../nbs/10a_chaos.ipynb #b1a27b07
 def multi_indices(

@@ -68,7 +68,7 @@ class Supervised(Model):
         return self
 
     def _conclude(self, X, Y, w):
-        """What is made of the rows that ``_fit`` left in ``_unseen``, see `rfteach.uncertainty.IntervalMixin`."""
+        """What is made of the rows that ``_fit`` left in ``_unseen``, see `rfteach.intervals.IntervalMixin`."""
         vars(self).pop("_unseen", None)
 
 # %% ../nbs/00c_estimators.ipynb #ef0f146a

@@ -24,11 +24,12 @@ from .arrays import power_of_two, resolve_device, row_blocks, row_hashes
 from .checks import choice, number, penalties, targets, weights
 from .estimators import Classifier, Regressor, Supervised
 from .features import RandomFourierFeatures
+from .intervals import LawMixin
 from .moments import Moments, Triangle, block_weights
 from .processes import collective, share_attributes
 from .ridge import centred, factorise, solve_auto, solve_in_range, solve_qr
 from .streaming import Stream, no_rows
-from .uncertainty import LawMixin, law
+from .uncertainty import law_of_spectrum
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00009
 class _Table:
@@ -179,7 +180,7 @@ class _FeatureRidge(_Mapped):
         if isinstance(self, LawMixin) and spectrum is not None and spectrum.V.numel() <= _COVARIANCE:
             spectrum = replace(spectrum, y2=spectrum.y2 + spread, n=len(Y))  # of all rows, copies included
             like = Like("numpy", torch.float64, torch.device("cpu"))
-            self._law = law(spectrum, alpha, w, Y.shape[1] == 1, like, (1.0, scale, unit))
+            self._law = law_of_spectrum(spectrum, alpha, w, Y.shape[1] == 1, like, (1.0, scale, unit))
 
     def _table(self, X, like, y, w):
         """Features, targets and weights by blocks, held as a whole where rows are no more than features."""
@@ -358,7 +359,7 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         cross-validation, where one was asked for.
     law_ : rfteach.uncertainty.Posterior
         The law of functions behind the ridge at this penalty, in the units of X and y, for "loo" and "gcv".
-    left_out_ : rfteach.uncertainty.LeftOut
+    left_out_ : rfteach.intervals.LeftOut
         Up to 1000 rows with their left-out residuals, for "loo" and "gcv".
     n_components_ : int
         Number N of features.

@@ -16,10 +16,10 @@ import torch
 from .arrays import row_blocks
 from .checks import choice, integer, number
 from .expansion import Plan, SparseExpansion, design, draw, find_widths
+from .intervals import IntervalMixin
 from .pursuit import cosamp, harfe, keep_largest, omp
 from .ridge import centred, solve_auto
 from .selection import check_folds
-from .uncertainty import IntervalMixin
 
 # %% ../nbs/07b_harfe.ipynb #38f1cc41
 class _LeaveOneOut:

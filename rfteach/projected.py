@@ -20,11 +20,11 @@ from .arrays import distinct_rows, power_of_two, random_generator, row_hashes, w
 from .chaos import SparsePCE
 from .checks import choice, integer
 from .estimators import Regressor, Transformer
+from .intervals import IntervalMixin
 from .kernels import Gaussian
 from .kpca import AnisotropicKernelPCA
 from .selection import check_folds, judge
 from .swarm import particle_swarm
-from .uncertainty import IntervalMixin
 
 # %% ../nbs/10d_projected.ipynb #ebd2749a
 def _splits(n, validation, rng):

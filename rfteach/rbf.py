@@ -17,7 +17,7 @@ from .bandwidth import fit_kernel, numeric_targets
 from .checks import choice, integer, number, same_columns, weights
 from .estimators import Regressor, Transformer
 from .feature_ridge import RandomFeatureRidge
-from .uncertainty import LawMixin
+from .intervals import LawMixin
 
 # %% ../nbs/05_rbf.ipynb #23c824bb
 def _rpcholesky(kernel, X, m, rng):

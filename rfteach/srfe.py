@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from .bpdn import attempt_bpdn, path_solutions
 from .checks import integer, number
 from .expansion import SparseExpansion
+from .intervals import IntervalMixin
 from .selection import left_out_parts
-from .uncertainty import IntervalMixin
 
 # %% ../nbs/06d_srfe.ipynb #536e1561
 _TOLERANCES = np.array([1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.72, 0.64, *10.0 ** (-np.arange(2, 25) / 8)])
