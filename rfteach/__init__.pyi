@@ -17,8 +17,9 @@ from .arrays import (
     row_blocks as row_blocks
 )
 from .datasets import (
-    fetch as fetch, gaussian_bump as gaussian_bump, ishigami as ishigami, load_mnist as load_mnist,
-    load_propulsion as load_propulsion, load_regression as load_regression, sobol_g as sobol_g
+    fetch as fetch, friedman_errors as friedman_errors, gaussian_bump as gaussian_bump, ishigami as ishigami,
+    load_mnist as load_mnist, load_propulsion as load_propulsion, load_regression as load_regression, sobol_g as
+    sobol_g
 )
 from .plots import (
     fit_rate as fit_rate, plot_rate as plot_rate, set_style as set_style, show_gram as show_gram
