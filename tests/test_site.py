@@ -311,11 +311,11 @@ def seen(site, browser):
                             article.getBoundingClientRect().right);
         }""")
         cut = {}
-        for width, paper in [(390, False), (1280, False), (1440, False), (PAPER, True)]:
-            tab.emulate_media(media="print" if paper else "screen")
-            tab.set_viewport_size({"width": width, "height": 844})
+        for room in (390, 1280, 1440, PAPER):
+            tab.emulate_media(media="print" if room == PAPER else "screen")
+            tab.set_viewport_size({"width": room, "height": 844})
             tab.wait_for_timeout(50)
-            cut[width] = tab.evaluate(CUT, paper)
+            cut[room] = tab.evaluate(CUT, room == PAPER)
         tab.close()
         found[path.relative_to(site).as_posix()] = SimpleNamespace(
             **facts, complaints=complaints, requests=requests, width=width, cut=cut)
