@@ -61,8 +61,9 @@ def document(site, pages, root=ROOT):
              f'<p>{escape(ini["author"])}<br>Version {ini["version"]}, {time.strftime("%B %Y")}<br>{home}</p></section>'
              f'<nav class="book-contents"><h1>Contents</h1>{"".join(lines)}</nav>')
     frame = (site / "index.html").read_text(encoding="utf-8")
-    before, after = re.split(r"(?s)(?<=<article role=\"main\" id=\"furo-main-content\">).*(?=</article>)", frame)
-    return re.sub("<title>.*?</title>", f"<title>{escape(ini['title'])}</title>", before) + front + "".join(chapters) + after
+    frame = re.sub("<title>.*?</title>", f"<title>{escape(ini['title'])}</title>", frame)
+    before, after = re.split(r'(?s)(?<=<article role="main" id="furo-main-content">).*(?=</article>)', frame)
+    return "".join([before, front, *chapters, after])
 
 
 def sheets(pdf):
@@ -70,8 +71,8 @@ def sheets(pdf):
     order = [int(n) for n in re.findall(rb"\n(\d+) 0 obj\n<</Type /Page\n", pdf)]
     table = re.search(rb"/Dests (\d+) 0 R", pdf)
     names = re.search(rb"\n%s 0 obj\n<<(.*?)>>\nendobj" % table[1], pdf, re.S)[1]
-    return {re.sub(rb"#([0-9A-Fa-f]{2})", lambda m: bytes.fromhex(m[1].decode()), name).decode(): order.index(int(n)) + 1
-            for name, n in re.findall(rb"/(\S*) \[(\d+) 0 R", names)}
+    names = re.sub(rb"#([0-9A-Fa-f]{2})", lambda code: bytes.fromhex(code[1].decode()), names)
+    return {name.decode(): order.index(int(n)) + 1 for name, n in re.findall(rb"/(\S*) \[(\d+) 0 R", names)}
 
 
 def printed(site, pages, out, root=ROOT, browser=None):

@@ -105,7 +105,8 @@ def link(app, doctree, page):
     for text, inside in texts(doctree):
         parts, end = [], 0
         for start, stop, kind, what in citations(text):
-            if inside is not None and (kind == "chapter" or not inside.get("internal") or "#" in inside.get("refuri", "#")):
+            if inside is not None and (kind == "chapter" or "#" in inside.get("refuri", "#")
+                                       or not inside.get("internal")):
                 continue  # the author says where it leads
             if (kind, what) not in places:
                 logger.warning(f"{kind} {what} is cited, and there is none", location=text.parent)

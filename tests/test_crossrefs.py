@@ -16,7 +16,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # those of Sphinx and its ext
 
 def course(folder, text):
     """Write a course of three pages, with `text` on the second chapter's page; return its folder."""
-    pages = {"index": "Nothing.", "01_one": "$$x = 1 \\tag{1.1}$$\n\n$$\\begin{aligned} y &= 2 \\end{aligned} \\tag{1.2}$$",
+    pages = {"index": "Nothing.",
+             "01_one": "$$x = 1 \\tag{1.1}$$\n\n$$\\begin{aligned} y &= 2 \\end{aligned} \\tag{1.2}$$",
              "02b_two": f"## Why\n\n{text}\n\n$$z = 3 \\tag{{2.1}}$$"}
     names = [f"{name}.ipynb" for name in pages]
     (folder / "nbs").mkdir()
@@ -36,7 +37,8 @@ def page(folder, text):
 
 
 def test_what_is_cited_becomes_a_link(tmp_path):
-    html = page(tmp_path, """By (1.1), (1.2) and (2.1); see chapter 1, chapters 1 and 2, and [equation (1.2)](01_one.ipynb).
+    html = page(tmp_path, """By (1.1), (1.2) and (2.1); see chapter 1, chapters 1 and 2,
+and [equation (1.2)](01_one.ipynb).
 
 > ## A title on (1.1)
 

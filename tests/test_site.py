@@ -55,7 +55,8 @@ FACTS = r"""async () => {
 # What cannot be seen whole: wider than the page, and in no box that scrolls; on paper no box scrolls.
 CUT = r"""(paper) => {
   const found = [], page = document.documentElement.clientWidth, article = document.querySelector("article");
-  for (const thing of article?.querySelectorAll("mjx-container, table, pre, img, p, li, dt, h1, h2, h3, summary") ?? []) {
+  const things = "mjx-container, table, pre, img, p, li, dt, h1, h2, h3, summary";
+  for (const thing of article?.querySelectorAll(things) ?? []) {
     if (!thing.getClientRects().length) continue;
     const parts = [thing, ...thing.querySelectorAll(":scope svg")].map((part) => part.getBoundingClientRect().right);
     const right = Math.max(...parts), drawn = thing.matches("mjx-container");
@@ -67,7 +68,8 @@ CUT = r"""(paper) => {
       if (!paper && (way === "auto" || way === "scroll")) { whole = edge <= page + 1; break; }
       hidden ||= !inside || right > edge + 1;
     }
-    if (hidden || !whole) found.push(`${thing.tagName}: ${(thing.id || thing.closest("[id]").id)}, ${thing.textContent.slice(0, 40)}`);
+    if (hidden || !whole)
+      found.push(`${thing.tagName}: ${thing.closest("[id]").id}, ${thing.textContent.slice(0, 40)}`);
   }
   return found;
 }"""
@@ -147,7 +149,8 @@ def test_solutions_are_folded():
 
 @pytest.mark.parametrize("found, code, prompt", [
     ({"export": ""}, "_A = 1\n@f\ndef g(): pass\nclass B: pass", "Source of g, B, _A"),
-    ({"export": ""}, "a: int = 1\nb, c = 1, 2\ndef d(): pass\ndef _(): pass\ne = f = 3", "Source of a, d, e and 1 more"),
+    ({"export": ""}, "a: int = 1\nb, c = 1, 2\ndef d(): pass\ndef _(): pass\ne = f = 3",
+     "Source of a, d, e and 1 more"),
     ({"export": ""}, "gram.degenerate(1)", "Source"),
     ({"code-fold": "true", "fig-alt": "A curve"}, "plot()", "Code of the figure"),
     ({"code-fold": "true"}, "print(1)", "Code"),

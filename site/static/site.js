@@ -13,7 +13,7 @@ window.ready = new Promise((done) => addEventListener("DOMContentLoaded", async 
   const ex = ruler.offsetWidth / 100 / parseFloat(getComputedStyle(ruler).fontSize); // in em
   ruler.remove();
   const inEm = (text) => text.replace(/-?[\d.]+(?=ex)/g, (number) => number * ex).replace(/ex\b/g, "em");
-  document.querySelectorAll("article div.math mjx-container").forEach((drawn) => { // an ex is rounded to pixels, an em not
+  document.querySelectorAll("article div.math mjx-container").forEach((drawn) => { // ex are rounded to pixels, em not
     const svg = drawn.firstElementChild;
     for (const [node, name] of [[drawn, "style"], [svg, "style"], [svg, "width"], [svg, "height"]])
       if (node.hasAttribute(name)) node.setAttribute(name, inEm(node.getAttribute(name)));
