@@ -9,11 +9,11 @@ export PYTHONDONTWRITEBYTECODE =# without its byte code the environment starts s
 
 # Threads that spin while they wait stall each other as soon as anything else computes: a chapter of half a
 # minute then takes two. So they sleep, but for timings. And NumPy gets one thread beside torch's.
-course test lab site slides sync processors: export OMP_WAIT_POLICY ?= PASSIVE
-course test lab site slides sync: export OPENBLAS_NUM_THREADS ?= 1
+course test lab site book slides sync processors: export OMP_WAIT_POLICY ?= PASSIVE
+course test lab site book slides sync: export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help course test lab site slides student bench equations sync processors clean
+.PHONY: help course test lab site book slides student bench equations sync processors clean
 
 help:  ## list what make can do
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-11s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -33,6 +33,9 @@ lab: $(READY)  ## open the notebooks in JupyterLab
 
 site: $(READY)  ## build the pages from the outputs that are stored in the notebooks
 	@$(PY) site/build.py
+
+book: $(READY)  ## print the whole course as one PDF, _build/book.pdf (needs Chromium; ARGS=01_kernels: these pages)
+	@$(PY) site/book.py $(ARGS)
 
 slides: $(READY)  ## make a deck of slides for each chapter, in _build/slides
 	@$(PY) site/slides.py

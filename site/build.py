@@ -133,6 +133,16 @@ def home(found, ini, root):
     return f"{ini['lib_name']}.{stem}", public_names(root / ini["lib_path"] / f"{stem.replace('.', '/')}.py")
 
 
+def defined(code):
+    """Return in words what `code` defines: three names, public ones first, and how many more; "" for nothing."""
+    names = []
+    for node in ast.parse(code).body:
+        for target in getattr(node, "targets", [getattr(node, "target", node)]):
+            names += [getattr(target, "name", getattr(target, "id", None))]
+    names = sorted(dict.fromkeys(name for name in names if (name or "_").strip("_")), key=lambda n: n.startswith("_"))
+    return " of " * bool(names) + ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
+
+
 def folded(found, code):
     """Return `code` without the markers of a solution, and by which word it unfolds, None if it is shown."""
     if "### BEGIN SOLUTION" in code:
@@ -140,8 +150,8 @@ def folded(found, code):
     if only_imports(code):
         return code, "Imports"
     if "export" in found:
-        return code, "Source"
-    return code, "Code" if "code-fold" in found else None
+        return code, f"Source{defined(code)}"
+    return code, (f"Code{' of the figure' if 'fig-alt' in found else ''}") if "code-fold" in found else None
 
 
 def translate_code(cell, module, public):

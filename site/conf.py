@@ -16,7 +16,7 @@ source = f"{ini['git_url']}/blob/{ini['branch']}"
 project, version, release = ini["title"], ini["version"], ini["version"]
 author, copyright = ini["author"], ini["copyright"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode",
-              "sphinx_copybutton"]
+              "sphinx_copybutton", "crossrefs"]
 
 # The notebooks are executed already.
 nb_execution_mode = "off"
@@ -48,6 +48,7 @@ html_static_path = ["static"]
 html_copy_source = html_show_sourcelink = False
 html_show_search_summary = False  # it fetches pages, which file:// forbids
 html_domain_indices = False
+html_secnumber_suffix = "\u2002"
 pygments_style, pygments_dark_style = "xcode", "github-dark"
 copybutton_selector = "div:not(.output) > div.highlight > pre"
 copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. |\$ ", True
@@ -86,7 +87,7 @@ html_js_files = [
               packages: {'[-]': ['noundefined', 'noerrors']}},
         svg: {scale: 0.95},
     };"""}),
-    ("mathjax.js", {"defer": "defer"}), ("site.js", {}),
+    *((script, {"defer": "defer"}) for script in ("mathjax.js", "equations.js", "site.js", "preview.js", "search.js")),
 ]
 
 
@@ -94,6 +95,8 @@ def math_renderer(tag, opening, closing):
     """Return the visitor that writes a formula between MathJax's delimiters."""
     def visit(self, node):
         formula = self.encode(node.astext()).strip()
+        if node["ids"] == node.parent.get("ids"):  # the box around it, which furo makes, has the anchor
+            node["ids"] = []
         self.body.append(f'{self.starttag(node, tag, "", CLASS="math notranslate nohighlight")}'
                          f"{opening}{formula}{closing}</{tag}>")
         raise SkipNode
@@ -106,6 +109,11 @@ def add_source_link(app, page, template, context, doctree):
         path = f"{page.removeprefix('_modules/')}.py"
         context["body"] = (f'<p class="links"><a href="{source}/{path}">{path} on GitHub</a></p>'
                            + context["body"])
+
+
+def name_folds(app, page, template, context, doctree):
+    """Let a fold be announced by what it shows, not by MyST-NB's words for all of them."""
+    context["body"] = context.get("body", "").replace('<summary aria-label="Toggle hidden content">', "<summary>")
 
 
 def skip_member(app, what, name, obj, skip, options):
@@ -128,5 +136,6 @@ def setup(app):
                                math_renderer("div", r"\[", r"\]"))
     app.config.html_math_renderer = "local"
     app.connect("html-page-context", add_source_link)
+    app.connect("html-page-context", name_folds)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("build-finished", copy_mathjax)

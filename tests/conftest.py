@@ -1,9 +1,9 @@
 """The order of the tests, the time each stage took, and the fixtures that several files use."""
 
 import os
-import shutil
 from collections import defaultdict
 
+import chromium
 import pytest
 
 os.environ["SCIPY_ARRAY_API"] = "1"  # read when SciPy is imported; scikit-learn's contract skips a check without it
@@ -17,9 +17,6 @@ LAST = ["test_benchmarks", "test_package", "test_classroom", "test_site", "test_
 BROWSER = {"test_site", "test_slides"}  # one for all pages
 SECONDS = defaultdict(float)  # by stage
 NOTES = {}  # remarks on a stage, for the same table
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]
 
 
 def rank(name):
@@ -83,15 +80,13 @@ def device(request):
 @pytest.fixture(scope="session")
 def browser():
     """Start Chromium; without one the tests are skipped, but not where ``CI`` is set."""
-    known = ["chromium", "chromium-browser", "google-chrome"]
-    path = next(filter(None, map(shutil.which, known)), None)
-    if path is None:
+    if chromium.path() is None:
         stop = pytest.fail if os.environ.get("CI") else pytest.skip
-        stop("no Chromium found (on Debian: apt-get install chromium); pages are not tested")
+        stop(f"{chromium.MISSING}; pages are not tested")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        browser = chromium.launch(playwright)
         yield browser
         browser.close()
 

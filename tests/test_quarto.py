@@ -151,7 +151,7 @@ def test_sources_and_solutions_are_there(docs):
     def summaries(name, words):
         return [options(c.source).get("code-summary") for c in code_cells(docs.pages[name]) if words in c.source]
 
-    assert summaries("02_features.ipynb", "class RandomFourierFeatures(") == ["Source"]
+    assert summaries("02_features.ipynb", "class RandomFourierFeatures(") == ["Source of RandomFourierFeatures"]
     assert summaries("01_kernels.ipynb", "def gram(X, Z") == ["Solution"]
     assert summaries("03a_ridge.ipynb", "\ndef ridge(") + summaries("notes/01_kernels.ipynb", "Exercise(") != []
 

@@ -15,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 import nbformat
 import pytest
 import yaml
-from build import SiteError, build, contents, directives, only_imports, pages, public_names, settings, translate
+from book import document, printed, sheets
+from build import SiteError, build, contents, directives, folded, only_imports, pages, public_names, settings, translate
 
 ROOT = Path(__file__).absolute().parent.parent
 INI = settings(ROOT)
@@ -50,6 +51,29 @@ FACTS = r"""async () => {
     next: all("a.next-page").map(a => a.href),
   };
 }"""
+
+# What cannot be seen whole: wider than the page, and in no box that scrolls; on paper no box scrolls.
+CUT = r"""(paper) => {
+  const found = [], page = document.documentElement.clientWidth, article = document.querySelector("article");
+  const things = "mjx-container, table, pre, img, p, li, dt, h1, h2, h3, summary";
+  for (const thing of article?.querySelectorAll(things) ?? []) {
+    if (!thing.getClientRects().length) continue;
+    const parts = [thing, ...thing.querySelectorAll(":scope svg")].map((part) => part.getBoundingClientRect().right);
+    const right = Math.max(...parts), drawn = thing.matches("mjx-container");
+    let whole = right <= page + 1, hidden = false;
+    for (let box = thing; box && box !== document.body; box = box.parentElement) {
+      const way = getComputedStyle(box).overflowX, inside = box.scrollWidth <= box.clientWidth + 1;
+      if (way === "visible" || (box === thing && (drawn || inside))) continue;
+      const edge = box.getBoundingClientRect().right;
+      if (!paper && (way === "auto" || way === "scroll")) { whole = edge <= page + 1; break; }
+      hidden ||= !inside || right > edge + 1;
+    }
+    if (hidden || !whole)
+      found.push(`${thing.tagName}: ${thing.closest("[id]").id}, ${thing.textContent.slice(0, 40)}`);
+  }
+  return found;
+}"""
+PAPER = 665  # CSS pixels between the margins of a sheet of A4, see site.css
 
 
 # --- Translation of notebooks ---------------------------------------------------------------
@@ -102,8 +126,8 @@ def test_exported_cells_are_folded_and_taught_ones_are_shown(rooms):
                  "#| exports\ndef f(x):\n    return x\ndef _g(x): return x",
                  "#| export\nclass Room: pass\nSIZE: int = 3", "def h(): return f(1)", root=rooms)
     assert [cell.cell_type[0] for cell in cells] == ["c", "c", "m", "c", "m", "c"]
-    folded = [cell.metadata.get("mystnb", {}).get("code_prompt_show") for cell in cells]
-    assert folded == ["Imports", None, None, "Source", None, None]
+    prompts = [cell.metadata.get("mystnb", {}).get("code_prompt_show") for cell in cells]
+    assert prompts == ["Imports", None, None, "Source of Room, SIZE", None, None]
     assert all("hide-input" in cells[k].metadata["tags"] for k in (0, 3))
     assert re.findall(r"\S+:: .*", cells[2].source)[::2] == [
         "py:currentmodule:: rfteach.rooms", "autofunction:: f"]
@@ -121,6 +145,19 @@ def test_solutions_are_folded():
     shown, = page("def f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION")
     assert shown.source == "def f():\n    return 1" and "hide-input" in shown.metadata.tags
     assert shown.metadata["mystnb"]["code_prompt_show"] == "Solution"
+
+
+@pytest.mark.parametrize("found, code, prompt", [
+    ({"export": ""}, "_A = 1\n@f\ndef g(): pass\nclass B: pass", "Source of g, B, _A"),
+    ({"export": ""}, "a: int = 1\nb, c = 1, 2\ndef d(): pass\ndef _(): pass\ne = f = 3",
+     "Source of a, d, e and 1 more"),
+    ({"export": ""}, "gram.degenerate(1)", "Source"),
+    ({"code-fold": "true", "fig-alt": "A curve"}, "plot()", "Code of the figure"),
+    ({"code-fold": "true"}, "print(1)", "Code"),
+    ({"exports": ""}, "x = 1", None),
+])
+def test_a_fold_says_what_it_folds(found, code, prompt):
+    assert folded(found, code) == (code, prompt)
 
 
 def test_a_module_of_specifications_has_no_entries(rooms):
@@ -267,6 +304,7 @@ def seen(site, browser):
         tab.on("request", lambda request: requests.append(request.url))
         tab.goto(path.as_uri(), wait_until="load")
         facts = tab.evaluate(FACTS)
+        tab.evaluate("window.ready")
         tab.set_viewport_size({"width": 390, "height": 844})
         tab.wait_for_timeout(100)
         width = tab.evaluate("""() => {
@@ -275,9 +313,15 @@ def seen(site, browser):
             return Math.max(page.scrollWidth, 390 + page.scrollLeft,
                             article.getBoundingClientRect().right);
         }""")
+        cut = {}
+        for room in (390, 1280, 1440, PAPER):
+            tab.emulate_media(media="print" if room == PAPER else "screen")
+            tab.set_viewport_size({"width": room, "height": 844})
+            tab.wait_for_timeout(50)
+            cut[room] = tab.evaluate(CUT, room == PAPER)
         tab.close()
         found[path.relative_to(site).as_posix()] = SimpleNamespace(
-            **facts, complaints=complaints, requests=requests, width=width)
+            **facts, complaints=complaints, requests=requests, width=width, cut=cut)
     context.close()
     return found
 
@@ -343,6 +387,25 @@ def test_images_have_alternative_text(seen):
 
 def test_no_page_scrolls_sideways_on_a_phone(seen):
     assert not faults(seen, lambda page: page.width if page.width > 390 else None)
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1440, PAPER])
+def test_nothing_is_cut(width, seen):
+    assert not faults(seen, lambda page: page.cut[width])
+
+
+def test_what_is_cut_would_be_noticed(site, tab):
+    """A formula that is too wide for a sheet, and one in a box that hides the rest."""
+    tab.goto((site / "03a_ridge.html").as_uri())
+    tab.evaluate("window.ready")
+    tab.emulate_media(media="print")
+    tab.set_viewport_size({"width": PAPER, "height": 844})
+    assert not tab.evaluate(CUT, True)
+    tab.add_style_tag(content="[id='eq-3.1'] mjx-container { min-width: 700px !important; }")
+    assert [line[:21] for line in tab.evaluate(CUT, True)] == ["MJX-CONTAINER: eq-3.1"]
+    tab.add_style_tag(content="[id='eq-3.1'] .math { overflow: hidden !important; }")
+    tab.emulate_media(media="screen")
+    assert [line[:21] for line in tab.evaluate(CUT, False)] == ["MJX-CONTAINER: eq-3.1"]
 
 
 def test_sidebar_is_in_the_order_of_quarto(seen, site):
@@ -431,3 +494,162 @@ def test_light_and_dark(site, tab):
     tab.click(".theme-toggle-content button")
     tab.wait_for_timeout(400)
     assert tab.evaluate(colours) == light
+
+
+# --- Numbers, and what is cited by them -------------------------------------------------------
+
+TAGS = {tag: Path(name).with_suffix(".html").as_posix() for name in CHAPTERS
+        for cell in nbformat.read(ROOT / "nbs" / name, as_version=4).cells if cell.cell_type == "markdown"
+        for tag in re.findall(r"\\tag\{([^}]+)\}", cell.source)}
+
+
+def test_pages_and_sections_are_numbered(site, tab):
+    tab.goto((site / "03b_streaming.html").as_uri())
+    heads = tab.eval_on_selector_all("article :is(h1, h2)", "all => all.map(h => h.firstChild.textContent.trim())")
+    assert heads == ["3b", *(f"3b.{k}" for k in range(1, len(heads)))] and len(heads) > 3
+    contents = [line.split()[0] for line in tab.locator(".toc-tree > ul > li > ul > li > a").all_inner_texts()]
+    assert contents == heads[1:]
+    sidebar = tab.locator(".sidebar-tree a").all_inner_texts()
+    for name, line in zip(CHAPTERS, sidebar):
+        if name[0].isdigit():
+            assert line.split()[0] == re.match(r"0?(\d+[a-z]?)_", name)[1]
+    assert not tab.locator("h3 .section-number").count()
+
+
+def test_every_formula_has_a_place_and_every_citation_leads_there(seen, site):
+    for tag, name in TAGS.items():
+        assert f"eq-{tag}" in seen[name].ids, f"({tag}) cannot be linked to"
+    links = {tuple(href.rpartition("/")[2].split("#eq-")) for page in seen.values() for href in page.links
+             if "#eq-" in href}
+    assert {tag for _, tag in links} >= {"1.2", "3.15", "8.13", "10.13", "D.1"}
+    assert all(TAGS[tag].endswith(name) for name, tag in links)
+
+
+CITED = r"""() => {
+  const walk = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT), found = [];
+  while (walk.nextNode())
+    if (!walk.currentNode.parentElement.closest("a, code, pre, h1, h2, h3, h4, .math, script, style, #preview"))
+      found.push(...walk.currentNode.data.matchAll(/(?<!\w)\((?:[1-9]\d?|[A-Z])\.[1-9]\d?\)|chapter \d+/gi));
+  return found.map(([text]) => text);
+}"""
+
+
+@pytest.mark.parametrize("name, apart", [
+    ("01_kernels", ["(4.14)", "(4.17)", "chapter 4"]),  # of Rasmussen and Williams, under References
+    ("04_bandwidth", []), ("08d_eigenpro", []), ("10f_adaptive", []), ("12_agop", []), ("notes/03a_ridge", []),
+])
+def test_no_citation_in_the_text_is_left_without_a_link(name, apart, site, tab):
+    tab.goto((site / f"{name}.html").as_uri())
+    assert tab.evaluate(CITED) == apart
+
+
+def test_a_cited_formula_is_shown_where_it_is_cited(site, tab):
+    tab.goto((site / "08d_eigenpro.html").as_uri())
+    link, card = tab.locator('article a[href="08a_preconditioning.html#eq-8.13"]').first, tab.locator("#preview")
+    assert not card.is_visible()
+    link.focus()
+    card.locator("svg").first.wait_for()
+    assert card.inner_text().strip().endswith("EigenPro") and link.get_attribute("aria-describedby") == "preview"
+    assert card.bounding_box()["width"] > 300 and not card.locator("[data-mml-node=merror]").count()
+    tab.keyboard.press("Escape")
+    assert not card.is_visible() and link.get_attribute("aria-describedby") is None
+    link.hover()
+    card.locator("svg").first.wait_for()
+    card.hover()
+    tab.wait_for_timeout(400)
+    assert card.is_visible(), "the pointer may move onto it"
+    tab.mouse.move(5, 5)
+    tab.wait_for_timeout(400)
+    assert not card.is_visible()
+
+
+# --- Search -----------------------------------------------------------------------------------
+
+def results(site, tab, words):
+    """Return the links that a search finds, the first one first."""
+    tab.goto((site / "index.html").as_uri())
+    tab.fill(".sidebar-search", words)
+    tab.press(".sidebar-search", "Enter")
+    tab.wait_for_selector("#search-results li a", timeout=10_000)
+    return tab.eval_on_selector_all("#search-results li a", "links => links.map(a => a.getAttribute('href'))")
+
+
+@pytest.mark.parametrize("words, first", [
+    ("(8.5)", "08a_preconditioning.html#eq-8.5"), ("8.5", "08a_preconditioning.html#eq-8.5"),
+    ("(D.1)", "00d_datasets.html#eq-D.1"), ("bandwidth", "04_bandwidth.html"), ("kernel", "01_kernels.html"),
+    ("EigenPro", "08d_eigenpro.html"), ("attention", "11a_attention.html"), ("ridge regression", "03a_ridge.html"),
+    ("random Fourier features", "02_features.html"), ("benchmarks", "15m_benchmarks.html"),
+])
+def test_search_puts_the_page_on_a_subject_first(words, first, site, tab):
+    assert results(site, tab, words)[0] == first
+
+
+def test_search_for_a_title_finds_its_chapter_first(site, tab):
+    results(site, tab, "Bochner")
+    first = "title => Search._performSearch(...Search._parseQuery(title)).at(-1)[0]"
+    for name in CHAPTERS:
+        if re.match(r"0[1-9]|1[0-4]", name) and name != "08a_preconditioning.ipynb":  # "EigenPro" is 8d's subject, too
+            title = nbformat.read(ROOT / "nbs" / name, as_version=4).cells[0].source.split("\n")[0].removeprefix("# ")
+            assert f"{tab.evaluate(first, title)}.ipynb" == name, title
+
+
+# --- Keyboard, screen and paper ---------------------------------------------------------------
+
+def test_contents_of_a_page_stay_in_view(site, tab):
+    tab.goto((site / "06a_orderq.html").as_uri())
+    for width in (1280, 1440):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.evaluate("scrollTo(0, 5000)")
+        tab.wait_for_timeout(400)
+        box = tab.locator(".toc-tree").bounding_box()
+        assert box["x"] + box["width"] <= width and 0 <= box["y"] < 200
+        text = tab.locator(".article-container").bounding_box()
+        assert text["x"] + text["width"] <= box["x"] and text["width"] > 650
+
+
+def test_the_copy_button_is_seen_by_those_who_use_the_keyboard(site, tab):
+    tab.goto((site / "01_kernels.html").as_uri())
+    tab.locator(".cell_input:visible").first.locator("xpath=preceding::a[1]").focus()
+    for _ in range(40):
+        tab.keyboard.press("Tab")
+        if tab.evaluate("document.activeElement.matches('button.copybtn')"):
+            break
+    tab.wait_for_timeout(500)
+    assert tab.evaluate("getComputedStyle(document.activeElement).opacity") == "1"
+
+
+def test_folds_are_announced_by_their_own_words(site, tab):
+    tab.goto((site / "02_features.html").as_uri())
+    folds = tab.locator("div.cell details.hide > summary")
+    assert not [k for k in range(folds.count()) if folds.nth(k).get_attribute("aria-label")]
+    assert any("Source of " in text for text in folds.all_inner_texts())
+
+
+def test_a_page_prints_as_a_handout(site, tab):
+    tab.goto((site / "01_kernels.html").as_uri())
+    tab.evaluate("window.ready")
+    tab.emulate_media(media="print")
+    for gone in (".skip-to-content", ".sidebar-drawer", ".toc-drawer", ".links", "button.copybtn", "details summary"):
+        assert not [e for e in tab.locator(gone).all() if e.is_visible()], gone
+    assert tab.locator("article h1").is_visible() and tab.locator("mjx-container").first.is_visible()
+    tab.locator("details.hide").first.evaluate("fold => { fold.open = true; }")
+    assert tab.locator("details.hide pre").first.is_visible(), "what the reader has opened is printed"
+
+
+def test_the_book(site, browser, tmp_path):
+    """Two pages: their sheets as the contents say, and links from one to the other."""
+    listed, file = ["03b_streaming", "03e_moments"], tmp_path / "book.pdf"
+    text = re.search("book-contents.*</article>", document(site, listed), re.S)[0]
+    assert 'href="#03b_streaming--eq-3.15"' in text and 'href="http' in text and 'href="0' not in text
+    begins = printed(site, listed, file, browser=browser)
+    pdf = file.read_bytes()
+    found = sheets(pdf)
+    assert begins == {page: found[page] for page in listed} and 3 == begins[listed[0]] < begins[listed[1]]
+    assert begins[listed[0]] <= found["03b_streaming--eq-3.15"] < begins[listed[1]]
+    assert len(re.findall(rb"/Type /Page\n", pdf)) > begins[listed[1]] and b"/Outlines" in pdf
+    assert not (site / "book.html").exists()
+
+
+def test_the_book_has_no_page_that_is_not_there(site, tmp_path):
+    with pytest.raises(SiteError, match="99_page: not in _quarto.yml"):
+        printed(site, ["99_page"], tmp_path / "book.pdf")
