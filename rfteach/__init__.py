@@ -8,7 +8,7 @@ _PUBLIC = {
     "arrays": ["Like", "as_tensor", "memory_budget", "random_generator", "row_blocks"],
     "datasets": ["fetch", "friedman_errors", "gaussian_bump", "ishigami", "load_mnist", "load_propulsion", "load_regression",
                  "sobol_g"],
-    "plots": ["fit_rate", "plot_rate", "set_style", "show_gram"],
+    "plots": ["fit_rate", "plot_rate", "set_style", "show_gram", "slider"],
     "kernels": ["Cauchy", "Gaussian", "Laplacian", "Laplacian1", "Matern", "gram_blocks"],
     "stable": ["PowerExponential", "PowerExponential1"],
     "features": ["RandomFourierFeatures", "fourier_features", "sample_frequencies"],

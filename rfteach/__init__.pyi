@@ -22,7 +22,7 @@ from .datasets import (
     sobol_g
 )
 from .plots import (
-    fit_rate as fit_rate, plot_rate as plot_rate, set_style as set_style, show_gram as show_gram
+    fit_rate as fit_rate, plot_rate as plot_rate, set_style as set_style, show_gram as show_gram, slider as slider
 )
 from .kernels import (
     Cauchy as Cauchy, Gaussian as Gaussian, Laplacian as Laplacian, Laplacian1 as Laplacian1, Matern as Matern,

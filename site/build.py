@@ -10,7 +10,7 @@ import configparser
 import re
 import shutil
 import sys
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 
 import nbformat
@@ -154,13 +154,21 @@ def folded(found, code):
     return code, (f"Code{' of the figure' if 'fig-alt' in found else ''}") if "code-fold" in found else None
 
 
+def alternative(cell, found):
+    """Return the alternative text of what a cell draws, None where it lacks one: a slider brings its own."""
+    html = "".join("".join(out.get("data", {}).get("text/html", "")) for out in cell.outputs)
+    slider = re.match(r'<div class="slider">.*?<img [^>]*?alt="([^"]*)"', html, re.S)
+    return unescape(slider[1]) if slider else found.get("fig-alt")
+
+
 def translate_code(cell, module, public):
     """Return the cells that stand on the page for one code cell, none where it is hidden."""
     found, code = directives(cell.source)
     if "hide" in found or not code.strip():
         return []
     figure = any(mime.startswith("image/") for out in cell.outputs for mime in out.get("data", {}))
-    if figure and "fig-alt" not in found:
+    alt = alternative(cell, found)
+    if figure and not alt:
         raise SiteError("the cell draws a figure and has no '#| fig-alt: ...'")
     code, prompt = folded(found, code)
     cell.source = shortened(code, public) if "exports" in found else code
@@ -169,7 +177,7 @@ def translate_code(cell, module, public):
         cell.metadata.update(tags=["hide-input"],
                              mystnb={"code_prompt_show": prompt, "code_prompt_hide": prompt})
     if figure:
-        cell.metadata.setdefault("mystnb", {})["image"] = {"alt": found["fig-alt"]}
+        cell.metadata.setdefault("mystnb", {})["image"] = {"alt": alt}
     exported = "export" in found or "exports" in found
     return [cell, *(api(module, public, code) if exported else [])]
 

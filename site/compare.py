@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image, ImageFilter
 
 IMAGE_RMS, IMAGE_MAX = 0.9, 20  # largest differences of two thumbnails, on a scale to 255
+FRAME = re.compile(r"iVBORw0KGgo[A-Za-z0-9+/]+=*")  # a PNG image (base64) within HTML
 # Digits inside of a word, as in a checksum or a name, belong to the word.
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3}(?!\w))?")
 
@@ -54,6 +55,17 @@ def image_difference(stored, fresh):
     return None
 
 
+def html_difference(stored, fresh, numbers=True):
+    """Say how two pieces of HTML with the images in them differ, or return None; see `difference`."""
+    frames = [FRAME.findall(html) for html in (stored, fresh)]
+    if len(frames[0]) != len(frames[1]):
+        return f"{len(frames[0])} images were stored, {len(frames[1])} came out"
+    for k, pair in enumerate(zip(*frames)):
+        if found := image_difference(*pair):
+            return f"image {k} of {len(frames[0])}: {found}"
+    return text_difference(*(FRAME.sub("", html) for html in (stored, fresh)), numbers)
+
+
 def difference(stored, fresh, numbers=True):
     """Say how two outputs of a cell differ beyond what machines do to them, or return None.
 
@@ -63,7 +75,8 @@ def difference(stored, fresh, numbers=True):
     64 pixels width and blurred (Gaussian, 1 pixel); the two must have the same size within 2 % or
     4 pixels, and their colours must differ by at most 0.9 (root mean square) and 20 (largest
     value) of 255. A curve that is missing or moved by more than its width exceeds this; edges that
-    are smoothed otherwise do not. What is written to stderr, warnings included, and errors agree
+    are smoothed otherwise do not. PNG images within HTML, such as the frames of a slider, are as many
+    and each compared like that. What is written to stderr, warnings included, and errors agree
     with nothing.
 
     Parameters
@@ -89,6 +102,8 @@ def difference(stored, fresh, numbers=True):
     for kind, a, b in pairs:
         if kind == "image/png":
             found = image_difference("".join(a), "".join(b))
+        elif kind == "text/html":
+            found = html_difference("".join(a), "".join(b), numbers)
         elif kind.startswith("text/"):
             found = text_difference("".join(a), "".join(b), numbers)
         else:

@@ -12,7 +12,7 @@ from importlib.metadata import files
 from pathlib import Path
 
 import nbformat
-from build import ROOT, SiteError, contents, directives, only_imports, settings
+from build import ROOT, SiteError, alternative, contents, directives, only_imports, settings
 
 HERE = Path(__file__).absolute().parent
 WORDS, CAPTION, ABOVE, NOTES = 90, 45, 24, 120  # of a statement, a caption, above code, of the speaker's notes
@@ -112,14 +112,15 @@ def slide(cells, k):
         raise SiteError("a hidden cell cannot be a slide")
     images = [out["data"]["image/png"] for out in cell.outputs if "image/png" in out.get("data", {})]
     if images:
-        if len(images) > 1 or "fig-alt" not in found:
+        alt = alternative(cell, found)  # of a slider the slide has the frame that is shown first
+        if len(images) > 1 or not alt:
             raise SiteError("a slide with a figure needs one figure and its '#| fig-alt: ...'")
         below = cells[k + 1].source if cells[k + 1:] and cells[k + 1].cell_type == "markdown" else ""
         caption = re.match(r"\*(?!\*)(.+?)(?<=[^\s*])\*(?=\s|\Z)", below.split("\n\n")[0], re.S)
         if not caption:
             raise SiteError("the figure of a slide needs its caption: the next cell begins with '*...*'")
         image = "data:image/png;base64," + images[0].replace("\n", "")
-        return "figure", cut(caption[1], CAPTION), {"image": image, "alt": found["fig-alt"]}
+        return "figure", cut(caption[1], CAPTION), {"image": image, "alt": alt}
     code, output = undocumented(code), printed(cell)
     long = max(map(len, code.split("\n")))
     if code.count("\n") >= LINES or long > WIDTH:

@@ -118,6 +118,11 @@ def figure(curves=3, tilt=0.0, smooth=0.0, size=(640, 480), missing=None):
     return {"output_type": "display_data", "data": {"image/png": png, "text/plain": "<Figure>"}}
 
 
+def film(*frames, label="σ"):
+    coded = [frame["data"]["image/png"] for frame in frames]
+    return html(f'<img src="data:image/png;base64,{coded[0]}">{label} 0.5000 {coded}')
+
+
 @pytest.mark.parametrize("stored, fresh", [
     (text("error 2.540 after 57 steps"), text("error 2.541 after 57 steps")),
     (text("0.0999 and 1.23e-07"), text("0.1 and 1.24e-07")),
@@ -132,6 +137,7 @@ def figure(curves=3, tilt=0.0, smooth=0.0, size=(640, 480), missing=None):
     (figure(), figure(smooth=0.7)),
     (figure(), figure(tilt=1e-3)),
     (figure(), figure(size=(638, 479))),
+    (film(figure(), figure(tilt=0.1)), film(figure(smooth=0.7), figure(tilt=0.101))),
 ])
 def test_comparison_accepts(stored, fresh):
     assert agree(stored, fresh) and agree(fresh, stored)
@@ -153,6 +159,9 @@ def test_comparison_accepts(stored, fresh):
     (figure(), figure(missing=2)),
     (figure(), figure(tilt=0.1)),
     (figure(), figure(size=(640, 520))),
+    (film(figure(), figure()), film(figure(), figure(tilt=0.1))),
+    (film(figure(), figure()), film(figure(), figure(), figure())),
+    (film(figure(), figure()), film(figure(), figure(), label="τ")),
 ])
 def test_comparison_rejects(stored, fresh):
     assert not agree(stored, fresh) and not agree(fresh, stored)

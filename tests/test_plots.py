@@ -1,4 +1,9 @@
-"""The figure style and the two shared plots: fits against SciPy, honest labels, refusals."""
+"""The figure style, the two shared plots and sliders: fits against SciPy, honest labels, frames that hold still, refusals."""
+import base64
+import io
+import json
+import re
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -7,9 +12,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy import stats
 
-from rfteach.plots import COLORS, LINESTYLES, MARKERS, Rate, fit_rate, plot_rate, set_style, show_gram
+from rfteach.plots import COLORS, LINESTYLES, MARKERS, Rate, fit_rate, plot_rate, set_style, show_gram, slider
 
 
 @pytest.fixture
@@ -196,3 +202,93 @@ def test_style_is_local_on_request_and_leaves_markers_alone():
 
 def test_lists_of_the_style_have_one_length():
     assert len(COLORS) == len(LINESTYLES) == len(MARKERS) == len(set(COLORS))
+
+
+# --- Figures that move -----------------------------------------------------------------------
+
+def growing(ax, value):
+    ax.plot([0, 1, value], [0, value, 1000 * value])
+    ax.set(xlabel="x", ylabel="y")
+
+
+def pixels(frame):
+    return np.asarray(Image.open(io.BytesIO(frame)).convert("RGB")).astype(int)
+
+
+@pytest.fixture
+def style():
+    with matplotlib.rc_context():
+        set_style()
+        yield
+
+
+def test_frames_hold_still(style):
+    """The ends of the axes and their names stand in the same pixels though each value has other limits and ticks."""
+    moved = slider(growing, [1, 3, 100], "t", alt="A line.")
+    frames = [pixels(frame) for frame in moved.frames]
+    assert {frame.shape for frame in frames} == {(418, 660, 3)}
+    for frame in frames[1:]:
+        margin = np.abs(frame[:, :80] - frames[0][:, :80]).max(), np.abs(frame[380:] - frames[0][380:]).max()
+        assert max(margin) < 60, "the margins differ by more than the choice of colours"
+        assert np.abs(frame - frames[0]).max() > 100, "the line moves"
+    apart = [pixels(slider(growing, [value, value], "t", alt="A line.").frames[0]) for value in (1, 100)]
+    assert np.abs(apart[0][:, :80] - apart[1][:, :80]).max() > 100, "alone, each would have margins of its own"
+
+
+def test_limits_hold_every_frame_and_keep_their_direction(style):
+    seen = []
+
+    def draw(ax, value):
+        ax.set(xlim=(value, 0), ylim=(1, 10**value), yscale="log")
+        seen.append(ax)
+
+    slider(draw, [1, 2, 4], "t", alt="Nothing.")
+    assert {ax.get_xlim() for ax in seen} == {(4, 0)} and {ax.get_ylim() for ax in seen} == {(1, 1e4)}
+
+
+def test_frames_are_small_and_look_like_the_figure(style):
+    frame, = {slider(growing, [2, 2], "t", alt="A line.").frames[0]}
+    fig, ax = plt.subplots()
+    growing(ax, 2)
+    fig.canvas.draw()
+    full = np.asarray(fig.canvas.buffer_rgba())[..., :3].astype(int)
+    plt.close(fig)
+    assert len(frame) < 12_000
+    assert np.abs(pixels(frame) - full).mean() < 0.5 and np.abs(pixels(frame) - full).max() < 60
+
+
+def test_what_is_said_of_a_frame(style):
+    moved = slider(lambda ax, value: f"error {value**2}" if value > 0 else None, [-1.5, 2], "t", spec=".2f", alt="Nothing.")
+    assert moved.said == ("−1.50", "2.00 · error 4") and moved.start == 1
+    assert repr(moved) == "<Slider t: −1.50 to 2.00 · error 4, 2 frames>"
+    assert slider(lambda ax, value: None, ["ten", "all"], "rows", alt="Nothing.", start=0).said == ("ten", "all")
+
+
+def test_what_a_notebook_displays(style):
+    moved = slider(lambda axes, value: axes[1].plot([value]) and None, [1, 2], "a < b & </script>", panels=2, start=0,
+                   alt='Two "panels".', question="Is 1 < 2?")
+    shown = moved._repr_mimebundle_()
+    assert base64.b64decode(shown["image/png"]) == moved.frames[0] and shown["text/plain"] == repr(moved)
+    html = shown["text/html"]
+    assert html.startswith('<div class="slider">') and html.count("</script>") == 1
+    assert "Is 1 &lt; 2?" in html and 'alt="Two &quot;panels&quot;."' in html
+    assert not re.search(r"https?:|src=\"(?!data:)| id=", html), "it asks for nothing, and two of them do not meet"
+    values = json.loads(re.search(r"const \{.*?\} = (\{.*?\});", html, re.S)[1])
+    assert values["label"] == moved.label and values["said"] == list(moved.said) and values["start"] == 0
+    assert [base64.b64decode(frame) for frame in values["frames"]] == list(moved.frames)
+    assert not plt.get_fignums(), "nothing is left open"
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"values": [1]}, "at least two, and start one of their positions, got 1"),
+    ({"start": 2}, "got 2 and 2"), ({"start": -1}, "got 2 and -1"),
+    ({"label": " "}, "label and alt must not be empty"), ({"alt": ""}, "label and alt must not be empty"),
+])
+def test_bad_sliders_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        slider(**{"draw": growing, "values": [1, 2], "label": "t", "alt": "A line.", **change})
+
+
+def test_a_remark_is_text():
+    with pytest.raises(TypeError, match="draw must return a text or None, got float"):
+        slider(lambda ax, value: 0.5, [1, 2], "t", alt="Nothing.")

@@ -181,6 +181,13 @@ def test_figure_gets_its_alternative_text():
     assert shown.metadata["mystnb"] == {"image": {"alt": "A curve, it falls"}}
 
 
+def test_a_slider_brings_its_alternative_text():
+    html = '<div class="slider">\n<p>Why?</p>\n<img src="data:" alt="A &lt; B, moving"></div>'
+    out = nbformat.v4.new_output("execute_result", {**IMAGE.data, "text/html": html})
+    shown, = page(nbformat.v4.new_code_cell("slider()", outputs=[out]))
+    assert shown.metadata["mystnb"] == {"image": {"alt": "A < B, moving"}}
+
+
 @pytest.mark.parametrize("cell, message", [
     ("#| exprot\nx = 1", "cell 1: unknown directive '#| exprot'; known are default_exp, export"),
     ("#| fig-cap: A curve\nplot()", "unknown directive '#| fig-cap'"),
@@ -478,6 +485,88 @@ def test_solutions_and_model_answers_unfold(site, tab):
         assert not fold.get_by_text(inside).first.is_visible()
         fold.locator("summary").click()
         assert inside in fold.inner_text() and "SOLUTION" not in fold.inner_text()
+
+
+SLIDERS = {name: count for name in CHAPTERS
+           if (count := sum('<div class="slider">' in "".join(out.get("data", {}).get("text/html", ""))
+                            for cell in nbformat.read(ROOT / "nbs" / name, as_version=4).cells
+                            for out in cell.get("outputs", [])))}
+WEIGHT = 1_500_000  # bytes of a page that has sliders, with its images
+STATE = """box => {
+  const [image, range, out] = ["img", "input[type=range]", "output"].map(name => box.querySelector(name));
+  return {src: image.src, alt: image.alt, said: out.value, text: range.getAttribute("aria-valuetext"),
+          name: range.getAttribute("aria-label"), last: Number(range.max), at: Number(range.value)};
+}"""
+
+
+def test_there_are_sliders():
+    assert sum(SLIDERS.values()) > 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", SLIDERS)
+def test_sliders_move(name, width, site, tab):
+    """By keyboard and by mouse; what is seen, written and said belongs to one frame."""
+    complaints, requests = [], []
+    tab.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.set_viewport_size({"width": width, "height": 844})
+    tab.goto((site / name).with_suffix(".html").as_uri())
+    tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    boxes = tab.locator("div.slider")
+    assert boxes.count() == SLIDERS[name]
+    del requests[:]
+    for k in range(boxes.count()):
+        box, range_ = boxes.nth(k), boxes.nth(k).locator("input")
+        still = box.evaluate(STATE)
+        assert 0 <= still["at"] <= still["last"] and still["name"].strip()
+        range_.focus()
+        seen = {}
+        for key in ["Home", *["ArrowRight"] * still["last"]]:
+            tab.keyboard.press(key)
+            now = box.evaluate(STATE)
+            seen[now["at"]] = now
+            assert now["said"] == now["text"] and now["alt"].endswith(f"{now['name']}: {now['said']}")
+        assert sorted(seen) == [*range(still["last"] + 1)] and seen[still["at"]] == still
+        assert len({now["said"] for now in seen.values()}) == len(seen)
+        assert len({now["src"] for now in seen.values()}) == len(seen), "two frames are the same"
+        room = range_.bounding_box()
+        range_.click(position={"x": 2, "y": room["height"] / 2})
+        assert box.evaluate(STATE) == seen[0]
+        assert room["x"] >= 0 and room["x"] + room["width"] <= width
+    assert not complaints and not [url for url in requests if not url.startswith("data:")]
+
+
+@pytest.mark.parametrize("name", SLIDERS)
+def test_pages_with_sliders_are_light(name, site):
+    path = (site / name).with_suffix(".html")
+    images = re.findall(r'<img [^>]*?src="(?!data:)([^"]+)"', path.read_text(encoding="utf-8"))
+    assert sum(file.stat().st_size for file in {path, *(path.parent / image for image in images)}) < WEIGHT
+
+
+@pytest.mark.parametrize("name", SLIDERS)
+def test_without_scripts_and_on_paper_there_is_the_still(name, site, browser, tab):
+    stills = [out["data"]["image/png"] for cell in nbformat.read(ROOT / "nbs" / name, as_version=4).cells
+              for out in cell.get("outputs", []) if '<div class="slider">' in out.get("data", {}).get("text/html", "")]
+    context = browser.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto((site / name).with_suffix(".html").as_uri())
+    boxes = plain.locator("div.slider")
+    assert [boxes.nth(k).locator("img").get_attribute("src").partition(",")[2] for k in range(boxes.count())] == stills
+    assert not boxes.locator("input").count() and not boxes.locator("img").first.get_attribute("alt").isspace()
+    assert all(boxes.nth(k).locator("img").bounding_box()["width"] > 300 for k in range(boxes.count()))
+    context.close()
+    tab.goto((site / name).with_suffix(".html").as_uri())
+    box = tab.locator("div.slider").first
+    box.locator("input").press("Home")
+    tab.evaluate("""() => addEventListener("beforeprint", () => {
+        const box = document.querySelector("div.slider");
+        window.printed = [box.querySelector("img").src.split(",")[1], box.querySelector("input").offsetWidth];
+    })""")
+    tab.pdf()
+    assert tab.evaluate("window.printed") == [stills[0], 0]
+    assert box.evaluate(STATE)["at"] == 0 and box.locator("input").is_visible()
 
 
 def test_light_and_dark(site, tab):

@@ -128,6 +128,13 @@ def test_figure_has_its_caption_and_alternative_text():
     assert slides.words(made.text) <= slides.CAPTION and "plot" not in made.text
 
 
+def test_a_slider_shows_its_still():
+    cell = code("slider()", "slide", image=True)
+    cell.outputs[-1].data["text/html"] = '<div class="slider">\n<img src="data:" alt="A &lt; B"><script></script></div>'
+    made = deck(cell, text("*It moves.*"))[1]
+    assert (made.kind, made.alt, made.image) == ("figure", "A < B", "data:image/png;base64,aGk=")
+
+
 FIGURE = "#| fig-alt: A curve\nplot()"
 
 
