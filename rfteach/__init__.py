@@ -40,6 +40,7 @@ _PUBLIC = {
     "adaptive": ["AdaptiveFeatureRegressor"],
     "waves": [],
     "effects": ["sensitivity"],
+    "laws": [],
     "attention": ["random_feature_attention"],
     "attention_layer": ["RandomFeatureAttention"],
     "agop": ["RFMClassifier", "RFMRegressor", "kernel_gradients"],

@@ -254,6 +254,8 @@ def sensitivity(
     model = SparsePCE() if model is None else model
     if not isinstance(model, SparsePCE):
         raise TypeError(f"model must be a SparsePCE, got {type(model).__name__}")
+    if model.laws is not None:
+        raise ValueError("model must have laws=None: sensitivity takes the laws, and fits to inputs that they make uniform")
     X, Y = as_tensor(X)[0], as_tensor(y, name="y", ndim=(1, 2))[0]
     same_rows(X=X, y=Y)
     if len(X) < 2 * n_folds:

@@ -9,17 +9,18 @@ __all__ = ['SobolIndices', 'sobol_indices']
 import itertools
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.stats import qmc
+from scipy.stats import qmc, uniform
 from sklearn.base import BaseEstimator
 
 from .anova import Uniform, WaveAnova
 from .arrays import ArrayLike, Seed, as_tensor, power_of_two, random_generator
 from .checks import box, choice, integer
+from .laws import Independent, Law, as_laws
 
 # %% ../nbs/10e_sobol.ipynb #8071d51a
 def _polynomial_terms(indices, C):
@@ -93,14 +94,13 @@ def _replicate(evaluate, A, B, order):
     return mean, square, np.array(first), np.array(total), pairs
 
 
-def _from_points(f, bounds, n_points, order, rng, n_replicates=8):
-    """SobolIndices by quasi-Monte Carlo, (10.22)."""
-    d, low, width = len(bounds), bounds[:, 0], bounds[:, 1] - bounds[:, 0]
+def _from_points(f, d, point, n_points, order, rng, n_replicates=8):
+    """SobolIndices by quasi-Monte Carlo, (10.22); ``point`` makes inputs of d uniform numbers."""
     log_n = max(1, round(math.log2(n_points / n_replicates)))
     ndims, units, replicates = [], [], []
 
     def evaluate(U):
-        y = as_tensor(f(low + width * U), name="the model's values", ndim=(1, 2))[0]
+        y = as_tensor(f(point(U)), name="the model's values", ndim=(1, 2))[0]
         ndims.append(y.ndim)
         y = y.detach().double().cpu().reshape(len(U), -1).T
         if not units:  # of the first values, for all
@@ -126,15 +126,15 @@ def _from_points(f, bounds, n_points, order, rng, n_replicates=8):
     return SobolIndices(pick(first.mean(0)), pick(total.mean(0)), second, level, spread, "qmc", *errors)
 
 # %% ../nbs/10e_sobol.ipynb #e442c635
-def _expansion(model, bounds):
+def _expansion(model, bounds, laws):
     """(mean, terms, units, whether there is one output) from the coefficients; or None and the reason.
 
     Mean and variances are those of the coefficients divided by powers of two, the units.
     """
     if hasattr(model, "indices_") and hasattr(model, "coef_"):
-        if not np.allclose(model.bounds_, bounds, rtol=1e-12, atol=0):
-            return None, "its polynomials are orthonormal on other bounds"
         C, indices = np.asarray(model.coef_, float), np.asarray(model.indices_)
+        if reason := _other_polynomials(model, indices, bounds, laws):
+            return None, reason
         mean = np.atleast_2d(C)[:, (indices == 0).all(1)].sum(1)
         mean = np.atleast_1d(np.asarray(getattr(model, "intercept_", mean), float))
         rows, mean, unit = _in_units(np.atleast_2d(C), mean)
@@ -149,9 +149,34 @@ def _expansion(model, bounds):
         return None, "its frequencies look at more than six inputs each"
     C = np.asarray(model.coef_, float)
     shift = math.pi / 2 if activation == "sin" else 0.0
+    if laws is not None and (fast := _too_fast(W, laws)) is not None:
+        return None, f"its frequencies of input {fast} are too high for the quadrature of laws[{fast}]"
     rows, offset, unit = _in_units(np.atleast_2d(C), np.atleast_1d(model.intercept_))
-    anova = WaveAnova(W, rows * np.exp(1j * (b - shift)), Uniform(bounds))
+    law = Uniform(bounds) if laws is None else Independent(laws)
+    anova = WaveAnova(W, rows * np.exp(1j * (b - shift)), law)
     return (anova.mean() + offset, anova.terms(), unit, C.ndim == 1), ""
+
+
+def _other_polynomials(model, indices, bounds, laws):
+    """Why the polynomials of a model are not orthonormal under what is asked for; empty where they are."""
+    own = getattr(model, "laws_", None)
+    if laws is None and own is None:
+        return "" if np.allclose(model.bounds_, bounds, rtol=1e-12, atol=0) else "its polynomials are orthonormal on other bounds"
+    if laws is None:
+        laws = [_uniform(*ends) for ends in bounds]
+    own = own or [_uniform(*ends) for ends in np.asarray(model.bounds_)]
+    same = all(law.same(other, int(p)) for law, other, p in zip(own, laws, indices.max(0)))
+    return "" if same else "its polynomials are orthonormal under other laws"
+
+
+def _uniform(low, high):
+    return Law(uniform(low, high - low) if high > low else [low])
+
+
+def _too_fast(W, laws):
+    """The first input with a frequency that is too high for the means of its law, or None."""
+    fast = abs(W).max(0, initial=0.0) * [law.scale for law in laws] > [law.highest / 2 for law in laws]
+    return int(fast.argmax()) if fast.any() else None
 
 
 def _in_units(C, mean):
@@ -199,12 +224,13 @@ def sobol_indices(
     model: BaseEstimator | Callable[[np.ndarray], ArrayLike],
     *,
     bounds: ArrayLike | None = None,
+    laws: object | Sequence[object] | None = None,
     n_points: int = 8192,
     order: int = 1,
     method: str = "auto",
     random_state: Seed = 0,
 ) -> SobolIndices:
-    """Sobol' indices of a function or a fitted regressor, inputs independent and uniform.
+    """Sobol' indices of a function or a fitted regressor, inputs independent, uniform or with laws of their own.
 
     Parameters
     ----------
@@ -212,6 +238,9 @@ def sobol_indices(
         A callable takes an array (n, d) and returns one of shape (n,) or (n, k).
     bounds : array-like of shape (d, 2) or None, default None
         Lower and upper end of each input; None for the model's own ``bounds_``, else [0, 1].
+    laws : distribution of scipy.stats, sequence of d distributions or samples, or None, default None
+        Laws of the inputs in the place of bounds, as `rfteach.laws.as_laws` takes them; None for the
+        model's own ``laws_``, where it has them and no bounds are given.
     n_points : int, default 8192
         For "qmc": base points over all 8 replicates; each costs d + 2 evaluations, or 2d + 2 for
         order 2. Rounded to 8 times a power of two.
@@ -219,7 +248,7 @@ def sobol_indices(
         2: the indices of pairs as well.
     method : {"auto", "analytic", "qmc"}, default "auto"
         "analytic": from the coefficients, for orthonormal polynomials (``indices_``, ``coef_`` and
-        ``bounds_``) on their own bounds, and for sine or cosine features (``frequencies_``,
+        ``bounds_`` or ``laws_``) on their own bounds or laws, and for sine or cosine features (``frequencies_``,
         ``phases_``, ``coef_``, ``intercept_``, ``activation_``) of at most six inputs each.
         "qmc": by quasi-Monte Carlo. "auto": the former where it can be done.
     random_state : see `rfteach.arrays.random_generator`, default 0
@@ -233,8 +262,8 @@ def sobol_indices(
     Raises
     ------
     ValueError
-        If ``bounds`` are missing, of the wrong shape, not finite or not ascending, values are not
-        finite, or there is no closed form and one is asked for.
+        If ``bounds`` are missing, of the wrong shape, not finite or not ascending, or given together
+        with ``laws``, values are not finite, or there is no closed form and one is asked for.
     TypeError
         If model is neither callable nor has ``predict``.
 
@@ -259,19 +288,37 @@ def sobol_indices(
     integer(16, n_points=n_points)
     if not hasattr(model, "predict") and not callable(model):
         raise TypeError(f"model must be a fitted regressor or callable, got {type(model).__name__}")
-    bounds = _bounds(model, bounds)
-    found, reason = (None, "") if method == "qmc" else _expansion(model, bounds)
+    bounds, laws = _inputs(model, bounds, laws)
+    d = len(bounds if laws is None else laws)
+    found, reason = (None, "") if method == "qmc" else _expansion(model, bounds, laws)
     if found is not None:
-        return _from_terms(*found, len(bounds), order)
+        return _from_terms(*found, d, order)
     if method == "analytic":
         raise ValueError(f"no closed form for {type(model).__name__}: {reason}")
     f = _prediction(model) if hasattr(model, "predict") else model
-    return _from_points(f, bounds, n_points, order, random_generator(random_state))
+
+    def point(U):
+        if laws is None:
+            return bounds[:, 0] + (bounds[:, 1] - bounds[:, 0]) * U
+        return np.column_stack([law.ppf(u) for law, u in zip(laws, U.T)])
+
+    return _from_points(f, d, point, n_points, order, random_generator(random_state))
 
 
-def _bounds(model, bounds):
-    """The box (d, 2): as given, or the model's own, or the unit cube."""
+def _inputs(model, bounds, laws):
+    """The box (d, 2) or the laws, the other None: as given, or the model's own, or the unit cube."""
+    if bounds is not None and laws is not None:
+        raise ValueError("bounds and laws must not both be given: laws have bounds of their own")
+    if laws is None and bounds is None and getattr(model, "laws_", None):
+        return None, model.laws_
     d = getattr(model, "n_features_in_", None)
+    if laws is not None:
+        return None, as_laws(laws, d)
+    return _bounds(model, bounds, d), None
+
+
+def _bounds(model, bounds, d):
+    """The box (d, 2): as given, or the model's own, or the unit cube."""
     bounds = getattr(model, "bounds_", None) if bounds is None else bounds
     if bounds is None:
         if d is None:
