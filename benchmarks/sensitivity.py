@@ -17,7 +17,8 @@ from scipy.stats import norm
 import records
 from rfteach.chaos import SparsePCE
 from rfteach.datasets import ishigami, ishigami_moments, sobol_g, sobol_g_moments
-from rfteach.sobol import sensitivity, sobol_indices
+from rfteach.effects import sensitivity
+from rfteach.sobol import sobol_indices
 
 RESULTS = Path(__file__).resolve().parent / "results" / "sensitivity.json"
 C = np.array([1, 2, 5, 10, 20, 100] + 14 * [5000.0])

@@ -7,10 +7,10 @@ from . import (
     distances, bandwidth as bandwidth, rbf as rbf, orderq as orderq, anova as anova, bpdn as bpdn, expansion as
     expansion, srfe as srfe, pursuit as pursuit, harfe_regressor as harfe_regressor, preconditioning as
     preconditioning, eigenpro as eigenpro, pca as pca, chaos as chaos, kpca as kpca, swarm as swarm, projected as
-    projected, sobol as sobol, adaptive as adaptive, waves as waves, attention as attention, attention_layer as
-    attention_layer, agop as agop, columns as columns, averaging as averaging, auto as auto, uncertainty as
-    uncertainty, intervals as intervals, modules as modules, evidence as evidence, cli as cli, exercises as
-    exercises, grading as grading, answers as answers
+    projected, sobol as sobol, adaptive as adaptive, waves as waves, effects as effects, laws as laws, attention
+    as attention, attention_layer as attention_layer, agop as agop, columns as columns, averaging as averaging,
+    auto as auto, uncertainty as uncertainty, intervals as intervals, modules as modules, evidence as evidence,
+    cli as cli, exercises as exercises, grading as grading, answers as answers
 )
 from .arrays import (
     Like as Like, as_tensor as as_tensor, memory_budget as memory_budget, random_generator as random_generator,
@@ -101,10 +101,13 @@ from .projected import (
     ProjectedSurrogate as ProjectedSurrogate
 )
 from .sobol import (
-    sensitivity as sensitivity, sobol_indices as sobol_indices
+    sobol_indices as sobol_indices
 )
 from .adaptive import (
     AdaptiveFeatureRegressor as AdaptiveFeatureRegressor
+)
+from .effects import (
+    sensitivity as sensitivity
 )
 from .attention import (
     random_feature_attention as random_feature_attention

@@ -10,6 +10,7 @@ import itertools
 import math
 import warnings
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from .arrays import Array, ArrayLike, as_tensor, empty, row_blocks
 from .checks import box, choice, integer, number, same_rows
 from .estimators import Regressor, observations
 from .intervals import IntervalMixin
+from .laws import Independent, as_laws, law_polynomials
 from .selection import check_folds, judge, refits
 
 # %% ../nbs/10a_chaos.ipynb #b1a27b07
@@ -151,14 +153,20 @@ def _to_cube(T, bounds):
     return (T - middle) / torch.where(half > 0, half, math.inf)
 
 
-def _basis(U, indices):
-    """Rows of orthonormal Legendre polynomials, (P, n), for U in [-1, 1]."""
-    U, p = U.T.contiguous(), int(indices.max(initial=0))
+def _legendre(U, p):
+    """Orthonormal Legendre polynomials up to degree p, (p + 1, d, n), for U (d, n) in [-1, 1]."""
     L = [torch.ones_like(U), U][: p + 1]
     for k in range(1, p):
         L.append(((2 * k + 1) * U * L[k] - k * L[k - 1]) / (k + 1))
     L = torch.stack(L)
     L *= (2 * torch.arange(p + 1, device=U.device) + 1).to(U).sqrt()[:, None, None]
+    return L
+
+
+def _basis(U, indices, polynomials=_legendre):
+    """Rows of products of orthonormal polynomials of one input each, (P, n), for U (n, d)."""
+    U, p = U.T.contiguous(), int(indices.max(initial=0))
+    L = polynomials(U, p)
     Phi = empty((len(indices), U.shape[1]), U.dtype, U.device)
     Phi.fill_(1)
     rows, inputs = indices.nonzero()
@@ -469,17 +477,17 @@ def _joined(models, units):
     return terms, C
 
 
-def _linear(slopes, intercept):
-    """A plane on [-1, 1]ᵈ as a model: the terms of degree one with their coefficients, and the constant."""
-    slopes = slopes.cpu().numpy() / math.sqrt(3)
+def _linear(slopes, intercept, spread):
+    """A plane in inputs of this standard deviation as a model: terms of degree one, their coefficients, the constant."""
+    slopes = slopes.cpu().numpy() * spread
     used = np.flatnonzero(slopes)
     return np.eye(len(slopes), dtype=np.int64)[used], slopes[used], float(intercept)
 
 # %% ../nbs/10a_chaos.ipynb #4428f471
 class SparsePCE(IntervalMixin, Regressor):
-    """Sparse polynomial chaos: few orthonormal Legendre polynomials, chosen by leave-one-out error.
+    """Sparse polynomial chaos: few orthonormal polynomials, chosen by leave-one-out error.
 
-    For independent inputs that are uniform on ``bounds``.
+    For independent inputs that are uniform on ``bounds``, or have the ``laws`` that are given.
 
     Parameters
     ----------
@@ -498,9 +506,14 @@ class SparsePCE(IntervalMixin, Regressor):
     bounds : "unit", array-like of shape (d, 2) or None, default None
         Range of each input; "unit" stands for 0 and 1, None for the smallest and largest value seen
         in ``fit``.
+    laws : distribution of scipy.stats, sequence of d distributions or samples, or None, default None
+        What inputs are in the place of uniform, as `rfteach.laws.as_laws` takes it; a sample (n,) stands for
+        the law that takes each of its values with equal probability. Polynomials are orthonormal under
+        them; degrees that a law does not have are left out. Not together with ``bounds``.
     outside : {"clip", "extrapolate", "raise"}, default "clip"
         What ``fit`` and ``predict`` do with inputs outside of the bounds: move them to the nearest
-        point of the box, evaluate the polynomials, which grow fast there, or raise ValueError.
+        point of the box, evaluate the polynomials, which grow fast there, or raise ValueError. With laws
+        the box is that of their supports.
     max_candidates : int, default 5000
         Length of the list of candidates for "auto" at most.
     n_folds : "auto", int or None, default "auto"
@@ -517,11 +530,13 @@ class SparsePCE(IntervalMixin, Regressor):
     coef_ : numpy.ndarray of shape (P,) or (k, P)
         Coefficients, float64.
     intercept_ : float or numpy.ndarray of shape (k,)
-        That of the constant, which is the mean over the box.
+        That of the constant, which is the mean over the box or under the laws.
     variance_ : float or numpy.ndarray of shape (k,)
-        Variance over the box: the sum of squares of the other coefficients, which may be too large
+        Variance there: the sum of squares of the other coefficients, which may be too large
         or too small for float64, and is infinite or zero then.
     bounds_ : numpy.ndarray of shape (d, 2)
+        With laws, their supports, which may be infinite.
+    laws_ : list of rfteach.laws.Law or None
     chosen_ : str or list of str
         "expansion", "plane" or "constant", for each output: see `rfteach.selection.choose`.
     error_ : float or numpy.ndarray of shape (k,)
@@ -542,7 +557,8 @@ class SparsePCE(IntervalMixin, Regressor):
 
     References
     ----------
-    Blatman and Sudret (2011); Jakeman, Eldred and Sargsyan (2015) for the growing list.
+    Blatman and Sudret (2011); Jakeman, Eldred and Sargsyan (2015) for the growing list; Xiu and
+    Karniadakis (2002) and Gautschi (2004) for other laws.
 
     Examples
     --------
@@ -563,6 +579,7 @@ class SparsePCE(IntervalMixin, Regressor):
         method="lars",
         max_terms=None,
         bounds=None,
+        laws=None,
         outside="clip",
         max_candidates=5000,
         n_folds="auto",
@@ -574,6 +591,7 @@ class SparsePCE(IntervalMixin, Regressor):
         self.method = method
         self.max_terms = max_terms
         self.bounds = bounds
+        self.laws = laws
         self.outside = outside
         self.max_candidates = max_candidates
         self.n_folds = n_folds
@@ -590,13 +608,17 @@ class SparsePCE(IntervalMixin, Regressor):
         choice("clip", "extrapolate", "raise", outside=self.outside)
         if isinstance(self.bounds, str) and self.bounds != "unit":
             raise ValueError(f"bounds must be 'unit', an array or None, got {self.bounds!r}")
+        if self.bounds is not None and self.laws is not None:
+            raise ValueError("bounds and laws must not both be given: laws have bounds of their own")
 
     def _fit(self, X, Y, w, like):
         X, Y, w, units = observations(X, Y, w)
+        self.laws_ = None if self.laws is None else as_laws(self.laws, X.shape[1])
         self.bounds_, self.n_candidates_ = self._box(X), 0
         U = self._cube(X)
-        if self.bounds is not None and self.outside == "clip":
-            beyond = (_to_cube(X, self.bounds_).abs() > 1 + 1e-6).any(1)
+        given = self.bounds is not None or self.laws is not None
+        if given and self.outside == "clip":
+            beyond = self._beyond(self._standard(X)).any(1)
             if beyond.any():
                 warnings.warn(
                     f"{int(beyond.sum())} of {len(X)} rows of X leave the bounds and are moved to their edge",
@@ -608,16 +630,19 @@ class SparsePCE(IntervalMixin, Regressor):
         spread = ((w @ (Y - (w @ Y) / w.sum()).square()) / w.sum()).cpu().numpy()
         self.loo_error_ = self._shaped(np.divide(error, spread, out=np.zeros_like(error), where=spread > 0))
         models = [(terms, path.coef, path.intercept) for terms, path in found]
-        fit = refits(self, bounds=self.bounds_)
+        fit = refits(self) if self.laws_ else refits(self, bounds=self.bounds_)
         verdict = judge(self, self._inside(X), Y, w, units, self._one_column, fit=fit, inputs=U)
         for k, name in enumerate(verdict.names if verdict else ()):
             if name != "expansion":
-                models[k] = _linear(verdict.slopes[k], verdict.intercepts[k])
+                spread = 1.0 if self.laws_ else 1 / math.sqrt(3)
+                models[k] = _linear(verdict.slopes[k], verdict.intercepts[k], spread)
         self.indices_, C = _joined(models, units.tolist())
         self.coef_ = self._shaped(C)
 
     def _box(self, X):
-        """The bounds (d, 2): those given, or the range of X."""
+        """The bounds (d, 2): those given, supports of laws, or the range of X."""
+        if self.laws_:
+            return np.array([law.support for law in self.laws_])
         if self.bounds is None:
             return torch.stack([X.amin(0), X.amax(0)], 1).double().cpu().numpy()
         given = [[0.0, 1.0]] * X.shape[1] if isinstance(self.bounds, str) else self.bounds
@@ -625,27 +650,51 @@ class SparsePCE(IntervalMixin, Regressor):
 
     def _inside(self, X):
         """X, moved to the edge of given bounds where ``outside="clip"``."""
-        if self.bounds is None or self.outside != "clip":
+        if (self.bounds is None and self.laws is None) or self.outside != "clip":
             return X
         low, high = torch.from_numpy(self.bounds_).to(X).T
         return torch.minimum(torch.maximum(X, low), high)
 
+    def _standard(self, X):
+        """X in the variables of the polynomials: on [-1, 1]ᵈ, or by laws with mean zero and variance one."""
+        if not self.laws_:
+            return _to_cube(X, self.bounds_)
+        inputs = Independent(self.laws_)
+        centre, scale = (torch.from_numpy(v).to(X) for v in (inputs.centre, inputs.scale))
+        return (X - centre) / torch.where(scale > 0, scale, math.inf)
+
+    def _ends(self, U):
+        """The least and the largest value of the variables of the polynomials."""
+        if not self.laws_:
+            return U.new_tensor([[-1.0], [1.0]]).expand(2, U.shape[1])
+        ends = [((np.array(law.support) - law.centre) / (law.scale or math.inf)) for law in self.laws_]
+        return torch.from_numpy(np.array(ends).T).to(U)
+
+    def _beyond(self, U):
+        """Which values of U leave the bounds by more than rounding."""
+        low, high = self._ends(U)
+        return (U < low - 1e-6) | (U > high + 1e-6)
+
     def _cube(self, X):
-        """X on [-1, 1]ᵈ, rows outside of it treated as asked for."""
-        U = _to_cube(X, self.bounds_)
-        beyond = float(U.detach().abs().max()) if self.outside == "raise" else 0.0
-        if beyond > 1 + 1e-6:
-            raise ValueError(
-                f"X leaves the bounds: an input is {beyond:.4g} half widths from the middle, expected at most 1"
-            )
-        return U.clamp(-1, 1) if self.outside == "clip" else U
+        """X in the variables of the polynomials, rows outside of the bounds treated as asked for."""
+        U = self._standard(X)
+        if self.outside == "raise" and self._beyond(U.detach()).any():
+            far = float(U.detach()[self._beyond(U.detach())].abs().max())
+            if self.laws_:
+                raise ValueError(f"X leaves the laws: an input is {far:.4g} standard deviations from its mean, which is no value")
+            raise ValueError(f"X leaves the bounds: an input is {far:.4g} half widths from the middle, expected at most 1")
+        return U.clamp(*self._ends(U)) if self.outside == "clip" else U
+
+    @property
+    def _polynomials(self):
+        return partial(law_polynomials, self.laws_) if self.laws_ else _legendre
 
     def _select(self, U, y, w):
         """Terms in use, without the constant, and their path, for one output."""
 
         def fit(terms):
             self.n_candidates_ = max(self.n_candidates_, len(terms))
-            path = _loo_path(_basis(U, terms), y, self.method, self.max_terms, w)
+            path = _loo_path(_basis(U, terms, self._polynomials), y, self.method, self.max_terms, w)
             return terms[path.order[: path.size]], path
 
         d = U.shape[1]
@@ -669,5 +718,5 @@ class SparsePCE(IntervalMixin, Regressor):
         out = X.new_empty(len(X), len(coef))
         width = 8 * (len(self.indices_) + X.shape[1] * (int(self.indices_.max()) + 1))
         for rows in row_blocks(len(X), width, X.device):
-            out[rows] = (coef @ _basis(self._cube(X[rows]), self.indices_)).T
+            out[rows] = (coef @ _basis(self._cube(X[rows]), self.indices_, self._polynomials)).T
         return out

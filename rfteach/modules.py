@@ -276,6 +276,8 @@ def _(model):
 def _(model):
     if model.outside == "raise":
         raise TypeError("SparsePCE(outside='raise') looks at rows, which a module cannot; set 'clip' or 'extrapolate'")
+    if model.laws_ is not None:
+        raise TypeError("SparsePCE(laws=...) has no module: its polynomials are not those of Legendre")
     low, high = model.bounds_.T
     half = np.where(high > low, high / 2 - low / 2, np.inf)
     edge = [torch.nn.Hardtanh(-1.0, 1.0)] * (model.outside == "clip")
@@ -405,7 +407,7 @@ def to_module(model: object, dtype: torch.dtype = torch.float64) -> torch.nn.Mod
         If the model is not fitted.
     TypeError
         If there is no rule for the model or for a part of it; for a table with words, categories or gaps; for
-        ``SparsePCE(outside="raise")``; if dtype is neither of the two.
+        ``SparsePCE(outside="raise")`` or with laws; if dtype is neither of the two.
 
     Notes
     -----

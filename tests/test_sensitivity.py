@@ -18,7 +18,8 @@ from sklearn.linear_model import LinearRegression
 import sensitivity as benchmark
 from rfteach.chaos import SparsePCE, legendre_basis
 from rfteach.datasets import ishigami, sobol_g, sobol_g_moments
-from rfteach.sobol import _dictionary, sensitivity, sobol_indices
+from rfteach.effects import _dictionary, sensitivity
+from rfteach.sobol import sobol_indices
 
 SHARES = "first", "total", "shapley"
 

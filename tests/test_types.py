@@ -19,8 +19,8 @@ import torch
 import notebooks
 import rfteach
 from rfteach import (
-    agop, arrays, attention, bandwidth, bpdn, chaos, conjugate, datasets, features, kernel_ridge, kernels, orderq,
-    pca, plots, preconditioning, pursuit, rbf, ridge, sobol, stable, swarm, uncertainty,
+    agop, arrays, attention, bandwidth, bpdn, chaos, conjugate, datasets, effects, features, kernel_ridge, kernels,
+    orderq, pca, plots, preconditioning, pursuit, rbf, ridge, sobol, stable, swarm, uncertainty,
 )
 from rfteach.evidence import components, run, verdicts
 
@@ -163,7 +163,7 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (swarm.particle_swarm, lambda X, y: [lambda P: (P**2).sum(1), BOX]),
     (sobol.sobol_indices, lambda X, y: [lambda P: P[:, 0] + P[:, 1]], {"bounds": BOX, "order": 2}),
     (sobol.sobol_indices, lambda X, y: [chaos.SparsePCE(degree=2).fit(np.asarray(X), np.asarray(y))]),
-    (sobol.sensitivity, lambda X, y: [UNIT, UNIT.sum(1), chaos.SparsePCE(1)], {"noise": True, "n_folds": 2}),
+    (effects.sensitivity, lambda X, y: [UNIT, UNIT.sum(1), chaos.SparsePCE(1)], {"noise": True, "n_folds": 2}),
     (attention.relative_variance, lambda X, y: [X, X, 8]),
     (attention.optimal_tilt, lambda X, y: [2.0, 4]),
     (attention.attention_frequencies, lambda X, y: [8, 4]),
