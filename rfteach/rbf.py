@@ -6,10 +6,12 @@
 __all__ = ['NystroemFeatures', 'RBFRegressor']
 
 # %% ../nbs/05_rbf.ipynb #44b97aa2
+import math
 from typing import Self
 
 import numpy as np
 import torch
+from scipy.linalg import solve_triangular
 from sklearn.cluster import kmeans_plusplus
 
 from .arrays import all_or_nothing, as_tensor, distinct_rows, empty, needs_grad, random_generator, row_blocks
@@ -19,26 +21,43 @@ from .estimators import Regressor, Transformer
 from .feature_ridge import RandomFeatureRidge
 from .intervals import LawMixin
 
-# %% ../nbs/05_rbf.ipynb #23c824bb
-def _rpcholesky(kernel, X, m, rng):
-    """At most m pivots by equation (5.8), and the factor F of shape (n, len(pivots))."""
+# %% ../nbs/05_rbf.ipynb #5a0b10c2
+def _taken(R, delta, coins, m, tolerance):
+    """At most m proposals by (5.10), with the factor L of R there, and the diagonal of R that they leave."""
+    left, L, taken = R.diagonal().copy(), np.zeros((len(R), min(m, len(R)))), []
+    for i in range(len(R)):
+        if len(taken) < m and left[i] > tolerance and coins[i] * delta[i] < left[i]:
+            j = len(taken)
+            L[:, j] = (R[:, i] - L[:, :j] @ L[i, :j]) / math.sqrt(left[i])
+            left -= L[:, j] ** 2
+            left[i] = 0
+            taken.append(i)
+    return taken, np.tril(L[taken, : len(taken)]), left
+
+
+def _rpcholesky(kernel, X, m, rng, proposals=128):
+    """At most m pivots with the law of (5.8), drawn by (5.10), and by (5.12) the factor F of shape (n, len(pivots))."""
     n, tolerance = len(X), 100 * torch.finfo(X.dtype).eps
-    delta = torch.ones(n, dtype=X.dtype, device=X.device)
+    delta, pivots, j = X.new_ones(n), [], 0
     F = empty((m, n), X.dtype, X.device)  # transposed: each column of F contiguous
-    pivots = []
-    while len(pivots) < m and delta.max() > tolerance:
-        total = delta.cumsum(0, dtype=torch.float64)
-        p = int(torch.searchsorted(total, rng.random() * total[-1], right=True))
-        p, j = min(p, n - 1), len(pivots)
-        g = kernel.gram(X, X[p : p + 1])[:, 0]
-        if j:
-            g.addmv_(F[:j].T, F[:j, p], alpha=-1)
-        if g[p] > tolerance:
-            torch.div(g, g[p].sqrt(), out=F[j])
-            delta.addcmul_(F[j], F[j], value=-1).clamp_(min=0)
-            pivots.append(p)
-        delta[p] = 0
-    return pivots, F[: len(pivots)].T
+    while j < m and delta.max() > tolerance:
+        total, (u, coins) = delta.cumsum(0, dtype=torch.float64), rng.random((2, proposals))
+        p = torch.searchsorted(total, torch.from_numpy(u).to(X.device) * total[-1], right=True).clamp_(max=n - 1)
+        S, B = X[p], F[:j, p].T
+        R, old = kernel.gram(S, S) - B @ B.T, delta[p]
+        taken, L, left = _taken(R.double().cpu().numpy(), old.double().cpu().numpy(), coins, m - j, tolerance)
+        if taken:
+            inverse = torch.from_numpy(solve_triangular(L, np.eye(len(L)), lower=True)).to(F)
+            both, tile = torch.cat([-inverse @ B[taken], inverse], 1), kernel.tile(S[taken], X)
+            a, j = j, j + len(taken)
+            for rows in row_blocks(n, m * X.element_size(), X.device):
+                tile(slice(0, j - a), rows, F[a:j, rows])
+                F[a:j, rows] = both @ F[:j, rows]
+                delta[rows] -= F[a:j, rows].square().sum(0)
+            delta.clamp_(min=0)
+        delta[p[torch.from_numpy(left <= tolerance).to(X.device)]] = 0
+        pivots += p[taken].tolist()
+    return pivots, F[:j].T
 
 # %% ../nbs/05_rbf.ipynb #3b9ed4da
 _RULES = ("uniform", "kmeans", "rpcholesky")
@@ -187,7 +206,7 @@ class NystroemFeatures(_AtCenters):
     References
     ----------
     Williams and Seeger (2001); Zhang, Tsang and Kwok (2008) for "kmeans"; Chen, Epperly, Tropp and
-    Webber (2022) for "rpcholesky".
+    Webber (2022) for "rpcholesky", and Epperly, Tropp and Webber (2024) for its rounds.
 
     Examples
     --------

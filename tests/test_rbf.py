@@ -3,6 +3,7 @@
 import doctest
 import math
 import pickle
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -256,21 +257,119 @@ def test_centres_are_rows(rule):
     assert len({tuple(u) for u in U} & rows) == 15
 
 
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_rpcholesky_agrees_with_the_whole_matrix(dtype, tolerance):
-    """Same pivots as with the residual matrix at hand; F Fᵀ is the Nyström approximation."""
-    X, k = torch.from_numpy(X0).to(dtype), Laplacian(2.0)
-    pivots, F = _rpcholesky(k, X, 20, np.random.default_rng(5))
-    R, rng, slow = k(X0), np.random.default_rng(5), []
-    for _ in range(20):
-        total = np.cumsum(np.diag(R))
+class Table:
+    """A kernel between the numbers of rows, read from a matrix with ones on its diagonal."""
+
+    def __init__(self, K):
+        self.K = torch.as_tensor(K)
+
+    def gram(self, X, Y):
+        return self.K[X[:, 0].long()][:, Y[:, 0].long()].to(X.dtype)
+
+    def tile(self, X, Y):
+        values = self.gram(X, Y)
+        return lambda rows, cols, out: out.copy_(values[rows, cols])
+
+
+def cosines(rows, rank):
+    """Cosines of the angles between random vectors, the first two of them equal."""
+    V = np.random.default_rng(1).normal(size=(rows, rank))
+    V[1] = V[0]
+    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    return V @ V.T
+
+
+def one_by_one(K, m, rng):
+    """Equation (5.8) on the whole residual matrix, one pivot after the other; what is left of K."""
+    R = K.copy()
+    for _ in range(m):
+        total = np.maximum(np.diag(R), 0).cumsum()
         p = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
         R = R - np.outer(R[:, p], R[p]) / R[p, p]
-        slow.append(p)
-    assert pivots == slow and len(set(pivots)) == 20
-    np.testing.assert_allclose(k(X0) - (F @ F.T).numpy(), R, atol=tolerance)
-    U = X0[pivots]
-    np.testing.assert_allclose(F @ F.T, k(X0, U) @ np.linalg.solve(k(U), k(U, X0)), atol=10 * tolerance)
+    return R
+
+
+def law(K, m):
+    """The probability of each sequence of m pivots."""
+    found = {(): (1.0, K)}
+    for _ in range(m):
+        found = {(*s, p): (weight * R[p, p] / R.trace(), R - np.outer(R[:, p], R[p]) / R[p, p])
+                 for s, (weight, R) in found.items() for p in range(len(K)) if R[p, p] > 1e-9}
+    return {s: weight for s, (weight, _) in found.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("proposals", [1, 3, 128])
+def test_rpcholesky_draws_by_the_law(proposals, dtype):
+    """Sequences of three pivots as often as by (5.8), however many are proposed in a round: χ² at 1e-4."""
+    K, n_draws, rng = cosines(6, 4), 1500, np.random.default_rng(proposals)
+    X, exact, found = torch.arange(6, dtype=dtype)[:, None], law(K, 3), Counter()
+    for _ in range(n_draws):
+        found[tuple(_rpcholesky(Table(K), X, 3, rng, proposals)[0])] += 1
+    assert found.keys() <= exact.keys() and sum(exact.values()) == pytest.approx(1)
+    ranked = sorted(exact, key=exact.get)
+    expected, seen, group = [], [], [0.0, 0]  # rare ones together, 10 expected in each class
+    for s in ranked:
+        group = [group[0] + n_draws * exact[s], group[1] + found[s]]
+        if group[0] >= 10:
+            expected, seen, group = [*expected, group[0]], [*seen, group[1]], [0.0, 0]
+    expected[-1], seen[-1] = expected[-1] + group[0], seen[-1] + group[1]
+    statistic = ((np.array(seen) - expected) ** 2 / expected).sum()
+    assert len(expected) > 30 and chi2.sf(statistic, len(expected) - 1) > 1e-4
+
+
+def test_rpcholesky_leaves_as_much_as_one_by_one():
+    """The mean trace of the residual within four standard errors, which are 2 % of it."""
+    X = np.random.default_rng(2).normal(size=(150, 2))
+    k, K = Gaussian(0.7), Gaussian(0.7)(X)
+    slow = [one_by_one(K, 20, np.random.default_rng(seed)).trace() for seed in range(200)]
+    for proposals in (8, 128):
+        fast = [150 - float((_rpcholesky(k, torch.from_numpy(X), 20, np.random.default_rng(seed), proposals)[1] ** 2).sum())
+                for seed in range(200)]
+        se = math.hypot(np.std(slow), np.std(fast)) / 200**0.5
+        assert abs(np.mean(fast) - np.mean(slow)) < 4 * se < 0.1 * np.mean(slow)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_rpcholesky_is_a_cholesky_factor(name, dtype, tolerance, device):
+    """F is that of the pivots in their order; it is exact there, and each column lowers the diagonal."""
+    k, X = KERNELS[name], torch.from_numpy(Z0).to(device, dtype)
+    pivots, F = _rpcholesky(k, X, 25, np.random.default_rng(5))
+    assert F.dtype == dtype and F.device.type == device and F.shape == (60, 25) and len(set(pivots)) == 25
+    F, K = F.cpu().double().numpy(), k(Z0)
+    assert abs(F @ F[pivots].T - K[:, pivots]).max() < tolerance
+    np.testing.assert_allclose(F @ F.T, K[:, pivots] @ np.linalg.solve(k(Z0[pivots]), K[pivots]), atol=10 * tolerance)
+    L = np.linalg.cholesky(k(Z0[pivots]))
+    np.testing.assert_allclose(F, K[:, pivots] @ np.linalg.inv(L).T, atol=100 * tolerance)
+    left = 1 - np.cumsum(F**2, axis=1)
+    assert (np.diff(left, axis=1) <= 0).all() and left.min() > -tolerance
+    with memory_budget(2000):  # ten rows, or twenty
+        again = _rpcholesky(k, X, 25, np.random.default_rng(5))
+    assert again[0] == pivots
+    np.testing.assert_allclose(again[1].cpu(), F, atol=100 * tolerance)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-11), (torch.float32, 1e-4)])
+def test_rpcholesky_on_degenerate_rows(dtype, tolerance):
+    """Equal rows, rows of zeros, one row, more pivots than rows, exact and numerical lack of rank: K, and no pivot twice."""
+    X = torch.from_numpy(Z0).to(dtype)
+    cases = {
+        "each row four times": (Laplacian(2.0), X[:10].repeat(4, 1), 10),
+        "rows of zeros": (Gaussian(1.0), torch.zeros(30, 3, dtype=dtype), 1),
+        "zeros of both signs": (Gaussian(1.0), torch.tensor([[0.0], [-0.0], [1.0]], dtype=dtype), 2),
+        "one row": (Matern(1.5), X[:1], 1),
+        "rank three": (Table(cosines(40, 3)), torch.arange(40, dtype=dtype)[:, None], 3),
+        "a rank for numbers only": (Gaussian(4.0), X, None),
+        "rows that do not see each other": (Gaussian(1e-3), X, 60),
+    }
+    for name, (k, rows, rank) in cases.items():
+        for seed in range(5):
+            pivots, F = _rpcholesky(k, rows, 80, np.random.default_rng(seed))
+            assert len(set(pivots)) == len(pivots) == F.shape[1] <= len(rows), name
+            assert rank is None or len(pivots) == rank, name
+            K = k.gram(rows.double(), rows.double()).numpy()
+            assert abs(K - (F.double() @ F.T.double()).numpy()).max() < tolerance, name
 
 
 def test_rpcholesky_is_nearly_optimal_and_stops():
