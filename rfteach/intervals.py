@@ -9,7 +9,7 @@ __all__ = ['LeftOut', 'described', 'left_out', 'IntervalMixin', 'LawMixin']
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Literal, overload
 
 import numpy as np
 import torch
@@ -140,7 +140,13 @@ class LawMixin(IntervalMixin):
                                  "four million numbers, N min(n, N); else use rfteach.uncertainty.posterior")
         return self._law
 
-    def predict(self, X: ArrayLike | Sparse, return_std: bool = False) -> Any:
+    @overload
+    def predict(self, X: ArrayLike | Sparse, return_std: Literal[False] = False) -> Array: ...
+
+    @overload
+    def predict(self, X: ArrayLike | Sparse, return_std: Literal[True]) -> tuple[Array, Array]: ...
+
+    def predict(self, X: ArrayLike | Sparse, return_std: bool = False) -> Array | tuple[Array, Array]:
         r"""The value of the fitted function at each row of X, and with ``return_std`` its standard deviation (14.2).
 
         The deviation assumes the law behind the ridge, see `rfteach.uncertainty.posterior`; the variance of a new target is larger by
@@ -172,7 +178,7 @@ class LawMixin(IntervalMixin):
         found = zip(*(law.predict(A, return_std=True) for A in self._feature_blocks(X, like)))
         return tuple(like.restore(torch.cat(parts)) for parts in found)
 
-    def sample_functions(self, n_draws: int = 1, random_state: Seed = None) -> Callable[[ArrayLike], Any]:
+    def sample_functions(self, n_draws: int = 1, random_state: Seed = None) -> Callable[[ArrayLike], Array]:
         r"""Functions drawn from the law behind the ridge, as what takes X (n, d) to values (n, n_draws) or (n, k, n_draws).
 
         An AttributeError says why where no law was kept.
