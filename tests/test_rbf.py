@@ -302,7 +302,8 @@ def law(K, m):
 @pytest.mark.parametrize("proposals", [1, 3, 128])
 def test_rpcholesky_draws_by_the_law(proposals, dtype):
     """Sequences of three pivots as often as by (5.8), however many are proposed in a round: χ² at 1e-4."""
-    K, n_draws, rng = cosines(6, 4), 1500, np.random.default_rng(proposals)
+    K = Gaussian(1.0)(np.array([0.0, 0.4, 0.4, 1.0, 3.0, 3.3])[:, None])
+    n_draws, rng = 1500, np.random.default_rng(proposals)
     X, exact, found = torch.arange(6, dtype=dtype)[:, None], law(K, 3), Counter()
     for _ in range(n_draws):
         found[tuple(_rpcholesky(Table(K), X, 3, rng, proposals)[0])] += 1
@@ -315,7 +316,7 @@ def test_rpcholesky_draws_by_the_law(proposals, dtype):
             expected, seen, group = [*expected, group[0]], [*seen, group[1]], [0.0, 0]
     expected[-1], seen[-1] = expected[-1] + group[0], seen[-1] + group[1]
     statistic = ((np.array(seen) - expected) ** 2 / expected).sum()
-    assert len(expected) > 30 and chi2.sf(statistic, len(expected) - 1) > 1e-4
+    assert len(expected) > 15 and chi2.sf(statistic, len(expected) - 1) > 1e-4
 
 
 def test_rpcholesky_leaves_as_much_as_one_by_one():
