@@ -31,9 +31,9 @@ SETTINGS = [
     "batch_first", "bias", "block_weights.w", "blocks", "box", "budget", "by_column", "cache",
     "cache_size", "calibrate.w", "callback", "case", "causal", "centred.B", "centred.N",
     "centred.w", "checkpoint", "choice", "classes", "codes", "collapse", "columns", "compare",
-    "compare.scale", "complete", "criterion", "description", "design.w", "device", "distances",
-    "download", "draw", "draw_pairs.m", "draws", "dropout", "dtype", "early_stopping", "embed_dim",
-    "entry", "epochs", "estimator", "exercise", "experiments", "exponents", "extra",
+    "compare.scale", "complete", "coverage", "criterion", "description", "design.w", "device",
+    "distances", "download", "draw", "draw_pairs.m", "draws", "dropout", "dtype", "early_stopping",
+    "embed_dim", "entry", "epochs", "estimator", "exercise", "experiments", "exponents", "extra",
     "factorise.means", "factorise.w", "factors", "facts", "fail", "family", "feature_map.model",
     "figsize", "find_widths.w", "fingerprint.run", "fit", "fit_intercept", "folder", "form",
     "found", "friedman_errors.model", "function", "functions", "gain", "gated", "gather", "go_on",
@@ -50,13 +50,13 @@ SETTINGS = [
     "overwrite", "panel", "panels", "path", "per_input", "phases", "plan", "planes", "planned",
     "predicted", "predictions", "predictions.model", "predictor.model", "progress", "pursuit",
     "question", "raised", "random_state", "random_waves.n", "ranks", "rcond", "reason", "record",
-    "records", "redraw", "refits.model", "report", "reset", "return_X_y", "return_interval",
-    "return_std", "returns", "rfm_rounds.w", "right", "right_name", "rng", "row_bytes", "rows",
-    "rtol", "rtol_single", "rules", "sampling", "search", "seed", "select_waves.n", "selection",
-    "sensitivity.model", "sensitivity.noise", "settings", "settle.C", "shape",
-    "share_attributes.model", "sigmas", "sign", "single", "sizes", "slider.start", "slider.values",
-    "slopes", "smoothed.w", "solver", "source", "sparse", "spec", "split", "standardize",
-    "statistic", "store.C", "store.model", "sums", "supports", "symmetric.G", "talk",
+    "records", "redraw", "refits.model", "report", "reset", "residuals", "return_X_y",
+    "return_interval", "return_std", "returns", "rfm_rounds.w", "right", "right_name", "rng",
+    "row_bytes", "rows", "rtol", "rtol_single", "rules", "sampling", "search", "seed",
+    "select_waves.n", "selection", "sensitivity.model", "sensitivity.noise", "settings", "settle.C",
+    "shape", "share_attributes.model", "sigmas", "sign", "single", "sizes", "slider.start",
+    "slider.values", "slopes", "smoothed.w", "solver", "source", "sparse", "spec", "split",
+    "standardize", "statistic", "store.C", "store.model", "sums", "supports", "symmetric.G", "talk",
     "targets_of_rows.T", "targets_of_rows.like", "tell", "tensors", "thing", "tier", "tiles.m",
     "time_budget", "timeout", "title", "to_module.model", "tol", "topic", "topics", "transposed",
     "units", "upper", "validation", "validation_fraction", "vdim", "verbose", "violates", "vmax",
@@ -75,7 +75,7 @@ def table(text):
 def chapters():
     """Return ``{file: (rows, rest)}``: the table under "## Symbols", and all other text and code."""
     found = {}
-    for path in notebooks.chapters():
+    for path in sorted(notebooks.chapters(), key=lambda path: not path.name.startswith("00")):
         sources = [cell.source for cell in nbformat.read(path, as_version=4).cells]
         rows = [row for text in sources if text.startswith("## Symbols\n") for row in table(text)]
         if rows:
