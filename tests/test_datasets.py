@@ -407,7 +407,8 @@ def test_packed_and_plain_text_have_one_checksum(places, register):
 
 
 @pytest.mark.parametrize("packed", [gzip.compress(CONTENT)[:-20], b"no gzip", b"", gzip.compress(CONTENT[:-5]),
-                                    gzip.compress(CONTENT)[:40] + b"\xff" * 50])
+                                    gzip.compress(CONTENT)[:40] + b"\xff" * 50],
+                         ids=["cut short", "no gzip", "empty", "other content", "overwritten"])  # the time is in the header
 def test_damaged_packed_file(places, register, packed):
     name = register(packed=True)
     put(places[0] / (name + ".gz"), packed)
