@@ -640,7 +640,7 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     (np.int64(0), True)
     """
 
-    _leaves_out = "more than one row"
+    _leaves_out = "more than one different row"
 
 # %% ../nbs/13c_auto.ipynb #13c7f5e8
 def calibrate(F: np.ndarray, T: np.ndarray, w: np.ndarray) -> tuple[float, np.ndarray]:

@@ -146,6 +146,8 @@ def _opened(kernel, X, Y, w):
     shape, dtype, w = Y.shape, X.dtype, w.reshape(len(w), -1)
     kept = (w > 0).any(1).nonzero()[:, 0].to(X.device)
     X, Y, w = (T.detach().to(X.device).double()[kept] for T in (X, Y[:, None] if Y.ndim == 1 else Y, w))
+    w = w.expand_as(Y)
+    Y = torch.where(w > 0, Y, torch.where(w > 0, Y, torch.inf).amin(0))  # what has no weight is not looked at
     unit = power_of_two(Y)
 
     def home(a, b):
@@ -154,7 +156,7 @@ def _opened(kernel, X, Y, w):
         return (like.restore(T[..., 0] if len(shape) == 1 else T) for T in (coef, b * unit))
 
     first, scaled = distinct_rows(X), (X - X.mean(0)).div_(kernel.widths(X).detach())
-    return scaled, Y / unit, w.expand_as(Y), kernel.own().set_params(bandwidth=1.0), first, dtype, home
+    return scaled, Y / unit, w, kernel.own().set_params(bandwidth=1.0), first, dtype, home
 
 
 def _solved(product, precondition, Y, D, share, tol, max_iter):

@@ -177,10 +177,11 @@ class _FeatureRidge(_Mapped):
             values = table.left_out(spectrum, alpha, _LEFT_OUT) * scale
             self._unseen = np.arange(len(values)), values
         self._law = None
-        if isinstance(self, LawMixin) and spectrum is not None and spectrum.V.numel() <= _COVARIANCE:
+        kept = isinstance(self, LawMixin) and spectrum is not None and spectrum.V.numel() <= _COVARIANCE
+        if kept and alpha > 0 and len(Y) > self.fit_intercept:
             spectrum = replace(spectrum, y2=spectrum.y2 + spread, n=len(Y))  # of all rows, copies included
             like = Like("numpy", torch.float64, torch.device("cpu"))
-            self._law = law_of_spectrum(spectrum, alpha, w, Y.shape[1] == 1, like, (1.0, scale, unit))
+            self._law = law_of_spectrum(spectrum, alpha, w, self._one_column, like, (1.0, scale, unit))
 
     def _table(self, X, like, y, w):
         """Features, targets and weights by blocks, held as a whole where rows are no more than features."""
@@ -390,7 +391,7 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     True
     """
 
-    _leaves_out = "fit, not partial_fit, with alpha='loo' or 'gcv'"
+    _leaves_out = "alpha='loo' or 'gcv', and no partial_fit after it"
 
     def _feature_blocks(self, X, like):
         features = self._row_features(X, like)

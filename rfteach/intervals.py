@@ -7,6 +7,7 @@ __all__ = ['LeftOut', 'described', 'left_out', 'IntervalMixin', 'LawMixin']
 
 # %% ../nbs/14a_intervals.ipynb #14aa0006
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, overload
@@ -43,8 +44,10 @@ class LeftOut:
 def described(X: torch.Tensor | Sparse, predictions: torch.Tensor) -> np.ndarray:
     r"""What the size of an error may depend on: the inputs X (n, d), where they are few, and the predictions (n, k)."""
     predictions = predictions.detach().cpu().double().numpy()
-    few = isinstance(X, torch.Tensor) and X.shape[1] <= _MOST_INPUTS
-    return np.concatenate([X.detach().cpu().double().numpy(), predictions], 1) if few else predictions
+    if X.shape[1] > _MOST_INPUTS:
+        return predictions
+    X = X.detach().cpu().numpy() if isinstance(X, torch.Tensor) else X.toarray()
+    return np.concatenate([X.astype(float), predictions], 1)
 
 
 def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, places: np.ndarray,
@@ -74,7 +77,7 @@ class IntervalMixin:
     Their ``_fit`` sets ``_unseen``, the places and predictions that `left_out` takes; ``_leaves_out`` says when it does.
     """
 
-    _leaves_out = "n_folds other than None, and more than one row"
+    _leaves_out = "n_folds other than None, and more than one different row"
 
     def _conclude(self, X, Y, w):
         unseen = vars(self).pop("_unseen", None)
@@ -136,8 +139,8 @@ class LawMixin(IntervalMixin):
     def law_(self) -> Posterior:
         check_is_fitted(self)
         if vars(self).get("_law") is None:
-            raise AttributeError(f"no law of the coefficients was kept in fit, which takes {self._leaves_out}, and at most "
-                                 "four million numbers, N min(n, N); else use rfteach.uncertainty.posterior")
+            raise AttributeError(f"no law of the coefficients was kept in fit, which takes {self._leaves_out}, a penalty "
+                                 "above zero, and at most four million numbers, N min(n, N); else use rfteach.uncertainty.posterior")
         return self._law
 
     @overload
@@ -149,8 +152,8 @@ class LawMixin(IntervalMixin):
     def predict(self, X: ArrayLike | Sparse, return_std: bool = False) -> Array | tuple[Array, Array]:
         r"""The value of the fitted function at each row of X, and with ``return_std`` its standard deviation (14.2).
 
-        The deviation assumes the law behind the ridge, see `rfteach.uncertainty.posterior`; the variance of a new target is larger by
-        ``law_.noise``.
+        The deviation assumes the law behind the ridge, see `rfteach.uncertainty.posterior`, in which the noise of a row
+        has the variance ``law_.noise`` over its weight; that of a new target of weight one comes on top.
 
         Parameters
         ----------
@@ -183,10 +186,10 @@ class LawMixin(IntervalMixin):
 
         An AttributeError says why where no law was kept.
         """
-        draw = self.law_.draw(n_draws, random_state)
+        draw, model = self.law_.draw(n_draws, random_state), copy(self)  # which stays as it is when this one is fitted again
 
         def functions(X):
-            X, like = self._validate(X, reset=False)
-            return like.restore(torch.cat([draw(A) for A in self._feature_blocks(X, like)]))
+            X, like = model._validate(X, reset=False)
+            return like.restore(torch.cat([draw(A) for A in model._feature_blocks(X, like)]))
 
         return functions

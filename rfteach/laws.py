@@ -95,6 +95,9 @@ def _density_points(law, name):
         panels = halves[~done].reshape(-1, 2)
         if not len(panels):
             break
+        if len(panels) > 100_000:
+            raise ValueError(f"{name} has a density whose integral is not found on 100 000 intervals; give a law that is "
+                             "truncated, or a sample")
     x, w = np.concatenate(points), np.concatenate(masses)
     if not abs(w.sum() - 1) < 1e-6:
         raise ValueError(f"{name} has a density whose integral is found as {w.sum():.6g}, expected 1")

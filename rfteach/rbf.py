@@ -7,6 +7,7 @@ __all__ = ['NystroemFeatures', 'RBFRegressor']
 
 # %% ../nbs/05_rbf.ipynb #44b97aa2
 import math
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -304,7 +305,10 @@ class _Network(LawMixin, Regressor):
         self.alpha_ = model.alpha_
 
     def _conclude(self, X, Y, w):
-        self._left_out, self._law = (getattr(self._model, name, None) for name in ("left_out_", "law_"))
+        self._left_out, law = (getattr(self._model, name, None) for name in ("left_out_", "law_"))
+        if law is not None and self._one_column:  # the network was given (n, 1)
+            law = replace(law, coef=law.coef[:, 0], intercept=float(law.intercept[0]), noise=float(law.noise[0]), one_column=True)
+        self._law = law
 
     def _feature_blocks(self, X, like):
         features = self._model.features_

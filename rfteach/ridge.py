@@ -265,7 +265,7 @@ class Spectrum:
 
     def shrinkage(self, lams):
         """φ (L,) and Ω (r, L) with λ/(s² + λ) = φ Ω and entries of Ω in (0, 1]."""
-        lams = torch.as_tensor(lams, device=self.s.device).to(self.s)
+        lams = torch.as_tensor(lams, dtype=torch.float64, device=self.s.device).to(self.s)
         floor = (self.s**2).amin(0, keepdim=True) + lams if len(self.s) else lams + 1
         return lams / floor, floor / (self.s[:, None] ** 2 + lams)
 
@@ -297,7 +297,7 @@ class Spectrum:
 
     def mean_loo(self, parts, lams, tol):
         """Weighted mean of the squared residuals (L,) over ``parts`` of (U, y, w)."""
-        lams = torch.as_tensor(lams, device=self.s.device)
+        lams = torch.as_tensor(lams, dtype=torch.float64, device=self.s.device)
         squares = (self.leave_one_out(*part, lams, tol).square() for part in parts)
         return sum(square.mean(2).sum(0) for square in squares) / self.weight
 

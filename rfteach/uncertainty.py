@@ -36,6 +36,8 @@ class Posterior:
         λ = σ²/τ².
     log_evidence : float
         Logarithm of the evidence (14.4), sum over outputs.
+    one_column : bool
+        Whether the targets were of shape (n,), and results are without an axis of outputs.
     """
 
     coef: Array
@@ -43,8 +45,8 @@ class Posterior:
     noise: Array | float
     lam: float
     log_evidence: float
+    one_column: bool
     _spectrum: Spectrum
-    _one_column: bool
 
     def _open(self, A):
         A, like = as_tensor(A, name="A")
@@ -74,7 +76,7 @@ class Posterior:
         The standard deviation is that of the function; the square of that of a new target is larger by ``noise``.
         """
         A, like = self._open(A)
-        shaped = lambda T: like.restore(T[:, 0] if self._one_column else T)
+        shaped = lambda T: like.restore(T[:, 0] if self.one_column else T)
         mean = shaped(self._centred(A) @ self._spectrum.coef(self.lam) + self._spectrum.means[A.shape[1] :])
         if not return_std:
             return mean
@@ -94,7 +96,7 @@ class Posterior:
         def functions(A):
             A, like = self._open(A)
             values = self.predict(A).reshape(len(A), k, 1) + sigma * (self._white(A) @ u).reshape(len(A), k, m)
-            return like.restore(values[:, 0] if self._one_column else values)
+            return like.restore(values[:, 0] if self.one_column else values)
 
         return functions
 
@@ -160,7 +162,7 @@ def law_of_spectrum(
     spectrum: Spectrum, lam: float, w: torch.Tensor, one_column: bool, like: Like, units: tuple[float, ...]
 ) -> Posterior:
     r"""The law from a spectrum, for a penalty λ and weights w (n,), with the units of features, targets and weights."""
-    noise, evidence = _evidence(spectrum, w, torch.tensor([lam]).to(w))
+    noise, evidence = _evidence(spectrum, w, torch.tensor([lam], dtype=torch.float64).to(w))
     (N, _), k, (a, b, u) = spectrum.V.shape, len(spectrum.y2), units
     c, means = spectrum.coef(lam), spectrum.means
     intercept = (means[N:] - means[:N] @ c) * b
@@ -172,7 +174,7 @@ def law_of_spectrum(
     if one_column:
         intercept, noise = float(intercept), float(noise)
     log_evidence = float(evidence[0]) - (spectrum.n - spectrum.fit_intercept) * k * np.log(b)
-    return Posterior(c, intercept, noise, lam * a * a * u, log_evidence, spectrum, one_column)
+    return Posterior(c, intercept, noise, lam * a * a * u, log_evidence, one_column, spectrum)
 
 
 def _rows(A, y, w):

@@ -67,6 +67,8 @@ def test_columns_may_have_weights_of_their_own(n_landmarks, fit_intercept):
         np.testing.assert_allclose(found.coef[:, j], right.coef, atol=1e-6 * abs(right.coef).max())
         np.testing.assert_allclose(found.intercept[j], right.intercept, atol=1e-5)
     assert not found.coef[150:, 1].any()
+    far = np.where(W > 0, Y[:, [0, 0, 1]], -1e30)  # targets without a weight are not looked at
+    np.testing.assert_array_equal(gram_cg(Laplacian(2.0), X, far, 0.1, W, **form).coef, found.coef)
     with pytest.raises(ValueError, match=r"a column for each of Y, got shapes \(200, 3\) and \(200, 2\)"):
         gram_cg("laplacian", X, Y[:, :2], 0.1, W)
     with pytest.raises(ValueError, match="not zero everywhere"):

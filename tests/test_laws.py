@@ -298,3 +298,8 @@ def test_lists_of_laws():
     assert one.same(Law(stats.uniform()), 5) and not one.same(other, 3) and not one.same(Law(stats.uniform(0, 1.001)), 0)
     for pair in itertools.combinations(LAWS.values(), 2):
         assert not Law(pair[0]).same(Law(pair[1]), 4) or pair[0] is pair[1]
+
+
+def test_a_density_that_does_not_end_is_refused():
+    with pytest.raises(ValueError, match="whose integral is not found on 100 000 intervals"):
+        Law(stats.vonmises(2.0)).recurrence(3)

@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct
+from sklearn.preprocessing import FunctionTransformer
 
 import rfteach.feature_ridge
 import rfteach.uncertainty
@@ -379,6 +380,47 @@ def test_deviations_and_draws_are_those_of_the_law(model, k):
             np.testing.assert_allclose(np.asarray(ours), right, rtol=1e-3, atol=1e-7)
 
 
+@pytest.mark.parametrize("size, penalty", [(1e20, 1e40), (1e-25, 1e-50), (1.0, 1e-3)])
+def test_units_of_features_beyond_single_precision(size, penalty):
+    """Penalties keep their digits where single precision has none of their size."""
+    A, y, w = table()
+    right = posterior(A, y, penalty / size**2, w=w)
+    found = posterior(A * size, y, penalty, w=w)
+    np.testing.assert_allclose(found.noise, right.noise, rtol=1e-12)
+    np.testing.assert_allclose(found.log_evidence, right.log_evidence, rtol=1e-12)
+    np.testing.assert_allclose(found.predict(A * size, return_std=True), right.predict(A, return_std=True), rtol=1e-9)
+    one, other = (RandomFeatureRidge(FunctionTransformer()).fit(A * c, y, w) for c in (1.0, size))
+    np.testing.assert_allclose(other.left_out_.residuals, one.left_out_.residuals, rtol=1e-9)
+    np.testing.assert_allclose(other.law_.noise, one.law_.noise, rtol=1e-9)
+
+
+@pytest.mark.parametrize("model", [RandomFeatureRidge(), RBFRegressor(20, random_state=0)])
+def test_shapes_of_one_output_and_of_one_column(model):
+    X, y = table(60, 3)[:2]
+    plain, column = clone(model).fit(X, y), clone(model).fit(X, y[:, None])
+    for one, shape in ((plain, (5,)), (column, (5, 1))):
+        mean, std = one.predict(X[:5], return_std=True)
+        assert one.predict(X[:5]).shape == mean.shape == std.shape == shape
+        assert one.sample_functions(2, 0)(X[:5]).shape == (*shape, 2)
+        assert one.predict_interval(X[:5]).shape == (*shape, 2) and np.shape(one.law_.noise) == shape[1:]
+    np.testing.assert_allclose(column.predict(X[:5], return_std=True)[1][:, 0], plain.predict(X[:5], return_std=True)[1])
+
+
+def test_a_function_that_was_drawn_stays():
+    X, y = table(60, 3)[:2]
+    for model in (RandomFeatureRidge(), RBFRegressor(20, random_state=0)):
+        drawn = model.fit(X, y).sample_functions(1, 0)
+        before = drawn(X[:3])
+        model.fit(3 * X, -y)
+        np.testing.assert_array_equal(drawn(X[:3]), before)
+
+
+def test_dense_rows_after_sparse_ones():
+    X, y = table(60, 3)[:2]
+    dense, sparse = RandomFeatureRidge().fit(X, y), RandomFeatureRidge().fit(sp.csr_array(X), y)
+    np.testing.assert_allclose(sparse.predict_interval(X), dense.predict_interval(sp.csr_array(X)), rtol=1e-6)
+
+
 def test_why_there_is_no_law(monkeypatch):
     X, y = table()[:2]
     streamed = RandomFeatureRidge(alpha="gcv").fit(X, y).partial_fit(X, y)
@@ -386,6 +428,9 @@ def test_why_there_is_no_law(monkeypatch):
         for call in (lambda: model.predict(X, return_std=True), model.sample_functions):
             with pytest.raises(AttributeError, match="no law of the coefficients was kept in fit, which takes"):
                 call()
+    for model in (RandomFeatureRidge(alphas=[0.0]).fit(X[:20], y[:20]), RandomFeatureRidge().fit(X[:1], y[:1])):
+        with pytest.raises(AttributeError, match="a penalty above zero"):
+            model.predict(X, return_std=True)
     monkeypatch.setattr(rfteach.feature_ridge, "_COVARIANCE", 100)
     with pytest.raises(AttributeError, match="four million numbers"):
         RandomFeatureRidge().fit(X, y).predict(X, return_std=True)
