@@ -121,7 +121,7 @@ class IntervalMixin:
         coverage = number("(0, 1)", coverage=coverage)
         left = self.left_out_
         X, like = self._validate(X, reset=False)
-        values = torch.as_tensor(self._predict(X, like))
+        values = self._predict(X, like)
         half = left.scale.half_widths(described(X, values), coverage)
         half = torch.from_numpy(half).to(values)
         ends = torch.stack([values - half, values + half], -1)

@@ -255,7 +255,7 @@ def judge(
         inputs = X if inputs is None else inputs
         choice = choose(residuals, inputs, Y, w, parts, planes=planes, fit_intercept=fit_intercept)
         seen = ~choice.residuals.isnan().any(1)
-        predictions = (Y - choice.residuals)[seen] * torch.as_tensor(units).to(Y)
+        predictions = (Y - choice.residuals)[seen] * torch.as_tensor(units, device=Y.device).to(Y)
         model._unseen = seen.nonzero()[:, 0].cpu().numpy(), predictions
     _set_errors(model, choice, units, one_column)
     return choice

@@ -68,7 +68,7 @@ class Posterior:
         return A - self._spectrum.means[: A.shape[1]]
 
     def _noise(self):
-        return torch.as_tensor(self.noise, dtype=torch.float64).to(self._spectrum.V).reshape(-1)
+        return torch.as_tensor(self.noise, dtype=torch.float64, device=self._spectrum.V.device).to(self._spectrum.V).reshape(-1)
 
     def predict(self, A: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         r"""Mean of f at the points with features A (m, N), and its standard deviation (14.2): (m,) or (m, k) each.
@@ -162,7 +162,7 @@ def law_of_spectrum(
     spectrum: Spectrum, lam: float, w: torch.Tensor, one_column: bool, like: Like, units: tuple[float, ...]
 ) -> Posterior:
     r"""The law from a spectrum, for a penalty λ and weights w (n,), with the units of features, targets and weights."""
-    noise, evidence = _evidence(spectrum, w, torch.tensor([lam], dtype=torch.float64).to(w))
+    noise, evidence = _evidence(spectrum, w, torch.tensor([lam], dtype=torch.float64, device=w.device).to(w))
     (N, _), k, (a, b, u) = spectrum.V.shape, len(spectrum.y2), units
     c, means = spectrum.coef(lam), spectrum.means
     intercept = (means[N:] - means[:N] @ c) * b
