@@ -236,10 +236,12 @@ def test_quarto_names_every_notebook_once():
 
 
 def test_folder_and_sidebar_are_one_table_of_contents():
-    """The files of chapters, and those of teaching notes, sort into the order in which they are read."""
+    """The files of chapters, of the ground floor and of teaching notes sort into the order in which they are read."""
     numbered = [name for name in CHAPTERS if name[0].isdigit()]
+    ground = [name for name in numbered if name.startswith("00")]
+    above = [name for name in numbered if name not in ground]
     notes = [name for name in CHAPTERS if name.startswith("notes/")]
-    assert numbered == sorted(numbered) and notes == sorted(notes)
+    assert above == sorted(above) and ground == sorted(ground) and notes == sorted(notes)
     assert {name.removeprefix("notes/") for name in notes} <= set(numbered), "notes have the name of a chapter's page"
 
 
