@@ -173,12 +173,12 @@ class _FeatureRidge(_Mapped):
         intercept = (means[N:] - means[:N] @ c) * scale
         vars(self).pop("_stream", None)
         self._solved = (c * scale).cpu().double(), intercept.cpu().double(), alpha * unit
-        if spectrum is not None:
-            values = table.left_out(spectrum, alpha, _LEFT_OUT) * scale
-            self._unseen = np.arange(len(values)), values
         self._law = None
-        kept = isinstance(self, LawMixin) and spectrum is not None and spectrum.V.numel() <= _COVARIANCE
-        if kept and alpha > 0 and len(Y) > self.fit_intercept:
+        if spectrum is None or not isinstance(self, LawMixin):
+            return
+        values = table.left_out(spectrum, alpha, _LEFT_OUT) * scale
+        self._unseen = np.arange(len(values)), values
+        if spectrum.V.numel() <= _COVARIANCE and alpha > 0 and len(Y) > self.fit_intercept:
             spectrum = replace(spectrum, y2=spectrum.y2 + spread, n=len(Y))  # of all rows, copies included
             like = Like("numpy", torch.float64, torch.device("cpu"))
             self._law = law_of_spectrum(spectrum, alpha, w, self._one_column, like, (1.0, scale, unit))
