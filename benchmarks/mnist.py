@@ -35,6 +35,7 @@ def runs():
         "Cauchy, RKHS": dict(kernel=Cauchy(math.sqrt(40)), **EIGENPRO_SETTINGS),
         "Cauchy, features": dict(feature_map=fourier(Cauchy(math.sqrt(40))), **EIGENPRO_SETTINGS),
         "bandwidth 5": dict(kernel=gaussian, max_iter=10),
+        "with momentum": dict(kernel=gaussian, max_iter=10, momentum=True),
         "the same, nothing kept": dict(kernel=gaussian, max_iter=3, cache=None),
     }
     for sigma in (3.0, 4.0, 7.0):
@@ -60,7 +61,7 @@ def measure(name, parameters, data, folder, cache_size):
     """Errors and seconds by epoch, and the figures of the preconditioner."""
     X, y, X_test, y_test = data
     model = EigenProClassifier(
-        **{"max_iter": 20, "cache": "half", **parameters}, random_state=0, verbose=True,
+        **{"max_iter": 20, "cache": "half", "momentum": False, **parameters}, random_state=0, verbose=True,
         early_stopping=False, fit_intercept=False, callback=training_errors(),
         cache_size=cache_size, checkpoint=folder / f"{name}.npz")
     start = time.perf_counter()
