@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import all_or_nothing
+from .arrays import all_or_nothing, distinct_rows
 from .checks import choice, flag, integer, number
 from .eigenpro_engine import Data, squared_errors, wrong_labels
 from .eigenpro_training import Checkpoint, fingerprint, go_on, one_pass, start, train
 from .estimators import Classifier, Model, Regressor
+from .intervals import IntervalMixin, ProbabilityMixin
 
 # %% ../nbs/08d_eigenpro.ipynb #fb2f5d4a
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -206,6 +207,8 @@ def _digest(model, data):
 class _EigenPro(_Fitted):
     """What the regressor and the classifier share: `fit` and `partial_fit`."""
 
+    _takes = "validation data, X_val and y_val, and no partial_fit after it"
+
     def _again(self):
         return self.warm_start and self.__sklearn_is_fitted__()
 
@@ -220,7 +223,7 @@ class _EigenPro(_Fitted):
         y : array-like of shape (n,) or (n, k)
             Numbers; for a classifier labels of shape (n,).
         X_val, y_val : array-like or None, default None
-            Validation data, for ``history_`` and ``early_stopping``.
+            Validation data, for ``history_`` and ``early_stopping``, and for intervals or probabilities.
 
         Returns
         -------
@@ -245,6 +248,10 @@ class _EigenPro(_Fitted):
             self.validation_loss_ = np.array(epochs.losses)
         self._descent, self._rows_seen = descent, rows_seen
         train(descent, data, self, epochs, file, saved, again, self.callback and partial(self.callback, self))
+        if data.X_val is not None:
+            rows = distinct_rows(data.X_val)
+            self._unseen = np.arange(len(rows)), self._predict(data.X_val[rows], None)
+        self._conclude(data.X_val, data.Y_val, None)
         return self
 
     @all_or_nothing
@@ -276,9 +283,10 @@ class _EigenPro(_Fitted):
     def _absorb(self, X, Y):
         before = self._descent if self.__sklearn_is_fitted__() else None
         self._descent, self._rows_seen = one_pass(before, X, Y, self, self._mistakes), None
+        self._left_out = None
 
 # %% ../nbs/08d_eigenpro.ipynb #5d2426bc
-class EigenProRegressor(_EigenPro, Regressor):
+class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
     """Kernel regression by EigenPro: preconditioned stochastic gradient descent, (8.13) and (8.14).
 
     Parameters
@@ -366,6 +374,9 @@ class EigenProRegressor(_EigenPro, Regressor):
         Mean squared error on the rows that were held out to choose the number of epochs, after 0, 1, 2, … of them;
         empty where nothing was chosen. The least value decided, so as an estimate of the error on new rows it is too
         low, by little where there are many rows; it belongs to fits without the rows held out.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows of the validation data that came with ``fit``, with their residuals. Where they chose the epoch, these
+        are a little too small.
     n_iter_, batch_size_, step_size_, n_eigen_ : int, int, float, int
         Epochs that were run, and what was used in them.
     step_factor_ : float
@@ -395,10 +406,10 @@ class EigenProRegressor(_EigenPro, Regressor):
     True
     """
 
-    _mistakes = staticmethod(squared_errors)
+    _leaves_out, _mistakes = _EigenPro._takes, staticmethod(squared_errors)
 
 # %% ../nbs/08d_eigenpro.ipynb #79591f1e
-class EigenProClassifier(_EigenPro, Classifier):
+class EigenProClassifier(ProbabilityMixin, _EigenPro, Classifier):
     """Classification by EigenPro: least squares on one target for each class, the largest wins.
 
     Parameters
@@ -423,6 +434,10 @@ class EigenProClassifier(_EigenPro, Classifier):
         Coefficients of the features, with a feature map.
     history_ : dict of str to list
         As for `EigenProRegressor`, with shares of wrong labels for errors.
+    calibration_ : tuple of float and numpy.ndarray of shape (r,)
+        The a of (14.13), and offsets of zero, that make probabilities of values; from ``left_out_``.
+    left_out_ : rfteach.intervals.LeftOut
+        As for `EigenProRegressor`.
     intercept_ : numpy.ndarray of shape (r,), or (1,) for two classes
         Means of the targets.
     X_fit_, kernel_, feature_map_, n_iter_, validation_loss_, batch_size_, step_size_, step_factor_
@@ -449,6 +464,7 @@ class EigenProClassifier(_EigenPro, Classifier):
     True
     """
 
+    _leaves_out = _EigenPro._takes
     _low = 0.0
     _mistakes = staticmethod(wrong_labels)
 
