@@ -195,16 +195,18 @@ def child(path):
 def main(argv=None):
     """Measure what is not in the file yet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tasks", nargs="*", default=[*TASKS, "million"], choices=[*TASKS, "million"])
+    parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"all if none is named: {', '.join([*TASKS, 'million'])}")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
     if args.child:
         return child(args.child)
+    if unknown := {*args.tasks} - {*TASKS, "million"}:
+        parser.error(f"unknown task {min(unknown)!r}; there are {', '.join([*TASKS, 'million'])}")
     record = records.opened(args.out, "python benchmarks/large.py", "tasks", METHODS)
     record["about"] = {name: task.__doc__ for name, (task, _) in TASKS.items()}
-    for name in args.tasks:
+    for name in args.tasks or [*TASKS, "million"]:
         kept = record["tasks"].setdefault(name, {})
         if name == "million" and not kept:
             record["tasks"][name] = million()

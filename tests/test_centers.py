@@ -146,13 +146,13 @@ def test_the_same_seed_gives_the_same_fit_from_memory_and_from_a_file(tmp_path):
     assert not np.array_equal(CentersRegressor(random_state=1, **ways).fit(X, Y).dual_coef_, fits[0])
 
 
-@pytest.mark.parametrize("n", [2, 30, 300, 6000])
+@pytest.mark.parametrize("n", [2, 30, 300, 5500])
 def test_on_noise_it_is_hardly_worse_than_the_constant(n):
     worse = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
         X, y, fresh = rng.normal(size=(n, 3)), rng.normal(size=n), rng.normal(size=(1000, 3))
-        model = CentersRegressor(centers=300, random_state=0).fit(X, y)
+        model = CentersRegressor(centers=100, max_iter=6, random_state=0).fit(X, y)
         worse.append(np.mean(model.predict(fresh) ** 2) - y.mean() ** 2)
     assert np.mean(worse) < (0.5 if n < 300 else 0.05), worse
 
