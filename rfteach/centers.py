@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -247,7 +247,9 @@ class CenterDescent:
         self.c = torch.zeros_like(self.c)
 
 # %% ../nbs/08e_centers.ipynb #8ce00021
-def begin_at_centers(settings, X, Y, rows, seed, factor=1.0):
+def begin_at_centers(
+    settings: Any, X: torch.Tensor, Y: torch.Tensor, rows: np.ndarray, seed: int, factor: float = 1.0
+) -> CenterDescent:
     """The `CenterDescent` that starts from the constant, with all that an estimator's parameters ask for.
 
     Parameters
@@ -296,7 +298,7 @@ def begin_at_centers(settings, X, Y, rows, seed, factor=1.0):
 HELD = 5000  # rows that are held out at most
 
 
-def train_at_centers(settings, X, Y, seed):
+def train_at_centers(settings: Any, X: torch.Tensor, Y: torch.Tensor, seed: int) -> tuple[CenterDescent, list[float]]:
     """A `CenterDescent` that is trained, with the coefficients that validate best, and the losses that decided.
 
     Parameters
