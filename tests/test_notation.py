@@ -18,6 +18,7 @@ SYNC = "To mend: make sync"
 # Arguments that stand for no symbol. Where a name is a symbol for one callable and a setting of
 # another, write the latter as "callable.name", for example "plot_rate.label". Keep the order.
 SETTINGS = [
+<<<<<<< HEAD
     "AT", "Candidate.start", "Cauchy.T", "Exercise.seconds", "Gaussian.T", "GridAnova.C",
     "GridAnova.u", "HARFERegressor.w", "Independent.T", "Independent.w", "Kernel.T", "Laplacian.T",
     "Laplacian1.T", "Law.p", "Law.v", "Law.w", "Matern.T", "Metric.Z", "Moments.D", "Moments.N",
@@ -32,6 +33,22 @@ SETTINGS = [
     "block_weights.w", "blocks", "box", "budget", "by_column", "by_others.B", "by_others.spectrum",
     "by_others.w", "cache", "cache_size", "calibrate.w", "callback", "case", "causal", "centred.B",
     "centred.N", "centred.w", "checkpoint", "choice", "classes", "codes", "collapse", "columns",
+=======
+    "AT", "Candidate.start", "Cauchy.T", "CenterDescent.order", "Exercise.seconds", "Gaussian.T",
+    "GridAnova.C", "GridAnova.u", "HARFERegressor.w", "Independent.T", "Independent.w", "Kernel.T",
+    "Laplacian.T", "Laplacian1.T", "Law.p", "Law.v", "Law.w", "Matern.T", "Metric.Z", "Moments.D",
+    "Moments.N", "Moments.w", "PowerExponential.T", "PowerExponential1.T",
+    "ProjectedSurrogate.n_reduced", "Q", "Quantiles.T", "Quantiles.w", "RFMClassifier.n_centers",
+    "RFMRegressor.n_centers", "SRFERegressor.w", "SparseExpansion.w", "Spectrum.B",
+    "Spectrum.floor", "Spectrum.parts", "Spectrum.w", "Stream.N", "Talk.T", "Triangle.D",
+    "Triangle.N", "Triangle.w", "Uniform.T", "Uniform.bounds", "Uniform.w", "WaveAnova.u",
+    "WaveFeatures.weights", "Waves.scale", "X_test", "add_gram.B", "add_gram.G", "add_rows.w",
+    "add_up", "alt", "amplitude", "anova", "answer", "any_code", "args", "argv", "attn_mask",
+    "average_attn_weights", "ax", "axes", "backend", "batch_first", "batches",
+    "begin_at_centers.factor", "bias", "block_weights.w", "blocks", "box", "budget", "by_column",
+    "cache", "cache_size", "calibrate.w", "callback", "case", "causal", "centred.B", "centred.N",
+    "centred.w", "checkpoint", "choice", "classes", "codes", "coefs", "collapse", "columns",
+>>>>>>> centers
     "compare", "compare.scale", "complete", "coverage", "criterion", "description", "design.w",
     "device", "distances", "download", "draw", "draw_pairs.m", "draws", "dropout", "dtype",
     "early_stopping", "embed_dim", "entry", "epochs", "estimator", "exercise", "experiments",
@@ -39,6 +56,7 @@ SETTINGS = [
     "feature_map.model", "figsize", "find_widths.w", "fingerprint.run", "fit", "fit_intercept",
     "folder", "form", "found", "friedman_errors.model", "function", "functions", "gain", "gated",
     "gather", "go_on", "grade.seconds", "gram.B", "gram_cg.w", "group", "head", "heads", "height",
+<<<<<<< HEAD
     "input_features", "inputs", "is_causal", "item_bytes", "j", "judge.model", "judge.order",
     "judge.units", "kdim", "keep", "keeps_dtype", "kept", "key_mask", "key_padding_mask", "kind",
     "kwargs", "label", "largest_waves.n", "last", "law", "law_of_spectrum.like",
@@ -55,6 +73,24 @@ SETTINGS = [
     "redraw", "refits.model", "report", "reset", "residuals", "return_X_y", "return_interval",
     "return_std", "returns", "rfm_rounds.w", "right", "right_name", "rng", "row_bytes", "rows",
     "rtol", "rtol_single", "rules", "sampling", "search", "seed", "select_waves.n", "selection",
+=======
+    "held", "input_features", "inputs", "is_causal", "item_bytes", "j", "judge.model",
+    "judge.order", "judge.units", "kdim", "keep", "keeps_dtype", "kept", "key_mask",
+    "key_padding_mask", "kind", "kwargs", "label", "largest_waves.n", "last", "law",
+    "law_of_spectrum.like", "law_of_spectrum.spectrum", "law_polynomials.p", "laws",
+    "learn_metric.w", "least_error.probability", "left", "left_name", "left_out", "left_out.places",
+    "limited.seconds", "match", "max_bytes", "max_candidates", "max_iter", "max_levels", "memory",
+    "method", "metric", "missing", "module", "modules", "most", "n_bytes", "n_draws", "n_folds",
+    "n_iter_no_change", "n_levels", "n_points", "n_simple", "n_sweeps", "name", "names", "ndim",
+    "need_weights", "normalize", "num_heads", "offset", "once", "one_column", "optimizer",
+    "orthogonal", "other", "out", "outer_product.w", "outside", "overwrite", "panel", "panels",
+    "path", "per_input", "phases", "plan", "planes", "planned", "predicted", "predictions",
+    "predictions.model", "predictor.model", "progress", "pursuit", "question", "raised",
+    "random_state", "random_waves.n", "ranks", "rcond", "reason", "record", "records", "redraw",
+    "refits.model", "report", "reset", "residuals", "return_X_y", "return_interval", "return_std",
+    "returns", "rfm_rounds.w", "right", "right_name", "rng", "row_bytes", "rows", "rtol",
+    "rtol_single", "rules", "sampling", "search", "seed", "select_waves.n", "selection",
+>>>>>>> centers
     "sensitivity.model", "sensitivity.noise", "settings", "settle.C", "shape",
     "share_attributes.model", "sigmas", "sign", "single", "sizes", "slider.start", "slider.values",
     "slopes", "smoothed.w", "solver", "source", "sparse", "spec", "split", "standardize",
