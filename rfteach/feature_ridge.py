@@ -221,6 +221,7 @@ class _FeatureRidge(_Mapped):
     def _table(self, X, like, y, w):
         """Features, targets and weights by blocks, held as a whole where rows are no more than features."""
         n, N = X.shape[0], self.n_components_
+        w = w.double() if n <= N else w  # eigenvectors of what rounding has left would make errors of rows left out
         spans = list(row_blocks(n, (N + y.shape[1]) * w.dtype.itemsize, self._device))
         features = self._row_features(X, like)
 
@@ -388,8 +389,8 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     solver : {"auto", "gram", "qr"}, default "auto"
         "auto": second moments of the features in float64, and where these have too few digits for
         the penalty, once more by orthogonal transformations. "gram": second moments only, products
-        in the dtype of X (for float32 twice as fast as "auto", and good for penalties above 1e-4 of
-        the largest eigenvalue). "qr": orthogonal transformations only.
+        in the dtype of X where rows are more than features (for float32 twice as fast as "auto", and good
+        for penalties above 1e-4 of the largest eigenvalue). "qr": orthogonal transformations only.
     device : str, torch.device or None, default None
         Where to compute; None means where the data is.
 
