@@ -17,6 +17,7 @@ from sklearn.linear_model import LinearRegression
 from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.agop import RFMRegressor
 from rfteach.auto import AutoKernelRegressor
+from rfteach.centers import CentersRegressor
 from rfteach.chaos import SparsePCE
 from rfteach.datasets import friedman_errors
 from rfteach.eigenpro import EigenProRegressor
@@ -45,6 +46,7 @@ METHODS = {
     "SRFERegressor": ("06d_srfe", lambda seed: SRFERegressor(random_state=seed)),
     "HARFERegressor": ("07b_harfe", lambda seed: HARFERegressor(random_state=seed)),
     "EigenProRegressor": ("08d_eigenpro", lambda seed: EigenProRegressor(random_state=seed)),
+    "CentersRegressor": ("08e_centers", lambda seed: CentersRegressor(random_state=seed)),
     "SparsePCE": ("10a_chaos", lambda seed: SparsePCE()),
     "AdaptiveFeatureRegressor": ("10f_adaptive", lambda seed: AdaptiveFeatureRegressor(random_state=seed)),
     "RFMRegressor": ("12_agop", lambda seed: RFMRegressor(random_state=seed)),

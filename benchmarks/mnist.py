@@ -61,7 +61,7 @@ def measure(name, parameters, data, folder, cache_size):
     """Errors and seconds by epoch, and the figures of the preconditioner."""
     X, y, X_test, y_test = data
     model = EigenProClassifier(
-        **{"max_iter": 20, "cache": "half", "momentum": False, **parameters}, random_state=0, verbose=True,
+        **{"max_iter": 20, "cache": "half", **parameters}, random_state=0, verbose=True,
         early_stopping=False, fit_intercept=False, callback=training_errors(),
         cache_size=cache_size, checkpoint=folder / f"{name}.npz")
     start = time.perf_counter()

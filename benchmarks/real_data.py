@@ -88,7 +88,7 @@ def eigenpro():
     for where, space in {"RKHS": dict(bandwidth=5.0), "features": dict(feature_map=features)}.items():
         for name, k in {"EigenPro": "auto", "SGD": 0}.items():
             model = EigenProClassifier(**space, n_eigen=k, batch_size=256, max_iter=5, random_state=0,
-                                       early_stopping=False, fit_intercept=False, momentum=False)
+                                       early_stopping=False, fit_intercept=False)
             history = model.fit(X, y, X_test, y_test).history_
             found[f"{name}, {where}"] = {"test error": short(history["validation_error"]),
                                          "seconds": short(history["seconds"])}

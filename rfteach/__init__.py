@@ -32,6 +32,7 @@ _PUBLIC = {
     "harfe_regressor": ["HARFERegressor"],
     "preconditioning": ["eigenpro_step", "preconditioner", "top_eigensystem"],
     "eigenpro": ["EigenProClassifier", "EigenProRegressor"],
+    "centers": ["CentersClassifier", "CentersRegressor"],
     "pca": ["GradientPCA", "reconstruction_error", "reconstruction_gradient"],
     "chaos": ["SparsePCE"],
     "kpca": ["AnisotropicKernelPCA"],

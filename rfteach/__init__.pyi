@@ -6,11 +6,11 @@ from . import (
     feature_ridge, selection as selection, kernel_ridge as kernel_ridge, conjugate as conjugate, distances as
     distances, bandwidth as bandwidth, rbf as rbf, orderq as orderq, anova as anova, bpdn as bpdn, expansion as
     expansion, srfe as srfe, pursuit as pursuit, harfe_regressor as harfe_regressor, preconditioning as
-    preconditioning, eigenpro as eigenpro, pca as pca, chaos as chaos, kpca as kpca, swarm as swarm, projected as
-    projected, sobol as sobol, adaptive as adaptive, waves as waves, effects as effects, laws as laws, attention
-    as attention, attention_layer as attention_layer, agop as agop, columns as columns, averaging as averaging,
-    auto as auto, uncertainty as uncertainty, intervals as intervals, modules as modules, evidence as evidence,
-    cli as cli, exercises as exercises, grading as grading, answers as answers
+    preconditioning, eigenpro as eigenpro, centers as centers, pca as pca, chaos as chaos, kpca as kpca, swarm as
+    swarm, projected as projected, sobol as sobol, adaptive as adaptive, waves as waves, effects as effects, laws
+    as laws, attention as attention, attention_layer as attention_layer, agop as agop, columns as columns,
+    averaging as averaging, auto as auto, uncertainty as uncertainty, intervals as intervals, modules as modules,
+    evidence as evidence, cli as cli, exercises as exercises, grading as grading, answers as answers
 )
 from .arrays import (
     Like as Like, as_tensor as as_tensor, memory_budget as memory_budget, random_generator as random_generator,
@@ -83,6 +83,9 @@ from .preconditioning import (
 )
 from .eigenpro import (
     EigenProClassifier as EigenProClassifier, EigenProRegressor as EigenProRegressor
+)
+from .centers import (
+    CentersClassifier as CentersClassifier, CentersRegressor as CentersRegressor
 )
 from .pca import (
     GradientPCA as GradientPCA, reconstruction_error as reconstruction_error, reconstruction_gradient as

@@ -20,7 +20,7 @@ from .checks import choice, flag, integer, number, same_columns, same_rows
 from .eigenpro import EigenProRegressor
 from .estimators import Classifier, Model, Regressor, observations
 from .feature_ridge import RandomFeatureRidge
-from .intervals import IntervalMixin
+from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Kernel, Laplacian1, as_kernel
 from .rbf import NystroemFeatures
@@ -353,6 +353,9 @@ _DIRECT = 4000  # rows up to which "auto" solves directly
 class _Machine(Model):
     """What `RFMRegressor` and `RFMClassifier` share: parameters, the choice, the solve on all rows."""
 
+    _takes = ("more than one different row, solver='direct' or 'landmarks', and alpha='loo'; with solver='direct' also "
+              "n_rounds='auto', or more than n_subsample rows")
+
     def __init__(
         self,
         kernel="matern32",
@@ -599,10 +602,10 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     ('full', array([0.49, 0.49, 0.  , 0.  , 0.  , 0.  , 0.  , 0.  ]))
     """
 
-    _leaves_out = "alpha='loo' or n_rounds='auto', and a solver other than 'eigenpro'"
+    _leaves_out = _Machine._takes
 
 # %% ../nbs/12_agop.ipynb #3d6e6347
-class RFMClassifier(_Machine, Classifier):
+class RFMClassifier(ProbabilityMixin, _Machine, Classifier):
     """Classification by kernel least squares with a learned metric: the class of the largest value.
 
     Parameters
@@ -614,6 +617,8 @@ random_state, device, verbose
     Attributes
     ----------
     classes_ : numpy.ndarray of shape (k,)
+    calibration_ : tuple of float and numpy.ndarray of shape (k,)
+        The a of (14.13), and offsets of zero, that make probabilities of values; from ``left_out_``.
     n_rounds_, learned_, metric_, relevance_, directions_, shares_, error_, errors_, alpha_, kernel_, solver_, \
 centers_, coef_, intercept_, n_features_in_, feature_names_in_
         As for `RFMRegressor`; ``coef_`` of shape (m,) for two classes, else (k, m).
@@ -626,6 +631,8 @@ centers_, coef_, intercept_, n_features_in_, feature_names_in_
     >>> bool(model.score(X[1::2], y[1::2]) > 0.94)
     True
     """
+
+    _leaves_out = _Machine._takes
 
     def _shaped(self, values):
         """Values of the outputs (k, …) without their axis for two classes; a float for one number."""

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['FAMILIES', 'METRICS', 'Rows', 'Candidate', 'Metric', 'by_path', 'by_solve', 'descend', 'plane_left_out',
-           'constant_left_out', 'race', 'in_second_round', 'solve', 'AutoKernelRegressor', 'calibrate', 'smoothed',
-           'AutoKernelClassifier']
+           'constant_left_out', 'race', 'in_second_round', 'solve', 'AutoKernelRegressor', 'AutoKernelClassifier']
 
 # %% ../nbs/13c_auto.ipynb #13c52daa
 import math
@@ -19,13 +18,12 @@ from typing import Self
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from .agop import learn_metric
-from .arrays import Array, all_or_nothing, as_tensor, random_generator, row_hashes
+from .arrays import all_or_nothing, as_tensor, random_generator, row_hashes
 from .averaging import combine
 from .bandwidth import learn_bandwidth
 from .checks import flag, number, weights
@@ -33,7 +31,7 @@ from .columns import TableEncoder
 from .conjugate import gram_cg
 from .estimators import Classifier, Model, Regressor, observations
 from .feature_ridge import RandomFeatureRidge
-from .intervals import IntervalMixin
+from .intervals import IntervalMixin, ProbabilityMixin, calibrate, smoothed
 from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Cauchy, Gaussian, Kernel, Laplacian, Laplacian1, Matern
 from .rbf import NystroemFeatures
@@ -642,32 +640,8 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
 
     _leaves_out = "more than one different row"
 
-# %% ../nbs/13c_auto.ipynb #13c7f5e8
-def calibrate(F: np.ndarray, T: np.ndarray, w: np.ndarray) -> tuple[float, np.ndarray]:
-    """a ≥ 0 and b (k,) of (13.14) by least cross-entropy, for values F (n, k) of rows that took no part, targets T (n, k) and weights w (n,)."""
-    k, share = F.shape[1], w / w.sum()
-
-    def loss(theta):
-        S = theta[0] * F + theta[1:]
-        S = S - S.max(1, keepdims=True)
-        log_sum = np.log(np.exp(S).sum(1))
-        gap = np.exp(S - log_sum[:, None]) - T
-        value = share @ (log_sum - (T * S).sum(1))
-        return value, np.r_[share @ (gap * F).sum(1), share @ gap]
-
-    bounds = [(0, None)] + [(None, None)] * k
-    found = minimize(loss, np.r_[1.0, np.zeros(k)], jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 500})
-    return float(found.x[0]), found.x[1:] - found.x[1:].mean()
-
-
-def smoothed(T: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """The targets (13.15) for shares T (n, k) of classes in each row, and weights w (n,) of the mean one."""
-    n_c, k = w @ T, T.shape[1]
-    own, other = (n_c + 1) / (n_c + 2), 1 / ((k - 1) * (n_c + 2))
-    return T @ (np.diag(own - other) + other[:, None])
-
 # %% ../nbs/13c_auto.ipynb #13c62569
-class AutoKernelClassifier(_Auto, Classifier):
+class AutoKernelClassifier(ProbabilityMixin, _Auto, Classifier):
     """Classification by what `AutoKernelRegressor` does for targets ±1, with probabilities from left-out values.
 
     Parameters
@@ -680,9 +654,9 @@ class AutoKernelClassifier(_Auto, Classifier):
     classes_ : numpy.ndarray of shape (k,)
     report_, error_, standard_error_, relevance_, n_rows_, table_, members_, n_features_in_, feature_names_in_
         As for `AutoKernelRegressor`; ``error_`` is that of the values ±1, mean over the classes, and the members add up
-        to the values f of (13.14).
+        to the values f of (14.13).
     calibration_ : tuple of float and numpy.ndarray of shape (k,)
-        The a and b of (13.14).
+        The a and b of (14.13).
 
     Examples
     --------
@@ -691,6 +665,8 @@ class AutoKernelClassifier(_Auto, Classifier):
     >>> bool(model.score(X[1::2], y[1::2]) > 0.94)
     True
     """
+
+    _leaves_out = AutoKernelRegressor._leaves_out
 
     def _heights(self, deviations):
         return deviations.square().mean().sqrt().expand(len(deviations))
@@ -714,23 +690,10 @@ class AutoKernelClassifier(_Auto, Classifier):
             return 2 * self._slope * values + offset[1:] - offset[:1]
         return self._slope * values + offset
 
+    def _scores(self, X, like):
+        return self._predict(X, like)
+
     @property
     def calibration_(self):
         check_is_fitted(self)
         return self._slope, self._offset
-
-    def predict_proba(self, X) -> Array:
-        """The probability (13.14) of each class for each row of X, an array (n, k); raises as `decision_function`."""
-        log_p, like = self._log_probabilities(X)
-        return like.restore(log_p.exp())
-
-    def predict_log_proba(self, X) -> Array:
-        """The logarithm of `predict_proba`."""
-        log_p, like = self._log_probabilities(X)
-        return like.restore(log_p)
-
-    def _log_probabilities(self, X):
-        check_is_fitted(self)
-        Z, like = self._validate(X, reset=False)
-        S = self._predict(Z, like)
-        return torch.log_softmax(torch.cat([torch.zeros_like(S), S], 1) if S.shape[1] == 1 else S, 1), like

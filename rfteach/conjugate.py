@@ -6,6 +6,7 @@
 __all__ = ['ConjugateRidge', 'gram_cg']
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0005
+import math
 import warnings
 from dataclasses import dataclass, replace
 
@@ -29,15 +30,15 @@ def _cholesky(M):
 
 
 def _preconditioner(kernel, X, landmarks, D, share):
-    """What multiplies by (I + F Fᵀ)⁻¹, (3.42); D⁻¹F (n, m) is held in float32, without mean if there is a ``share``."""
+    """What multiplies by (I + F Fᵀ)⁻¹, (3.42); D⁻¹F (n, m) is held, without mean if there is a ``share``."""
     n, C = len(X), X[landmarks]
     m, D, L = len(C), D[:, None], _cholesky(kernel.gram(C, C))
-    root = empty((n, m), torch.float32, X.device)
+    root = empty((n, m), X.dtype, X.device)
     blocks = list(row_blocks(n, 16 * m, X.device))
     for rows in blocks:
         root[rows] = torch.linalg.solve_triangular(L, kernel.gram(C, X[rows]), upper=False).T
     if share is not None:
-        root -= sum(share[rows] @ root[rows].double() for rows in blocks)
+        root -= sum(share[rows] @ root[rows] for rows in blocks)
     G = torch.eye(m, dtype=X.dtype, device=X.device)
     for rows in blocks:
         F = D[rows] * root[rows]
@@ -45,23 +46,23 @@ def _preconditioner(kernel, X, landmarks, D, share):
     R = _cholesky(G)
 
     def precondition(V):
-        z = sum(root[rows].double().T @ (D[rows] * V[rows]) for rows in blocks)
+        z = sum(root[rows].T @ (D[rows] * V[rows]) for rows in blocks)
         z = torch.cholesky_solve(z, R)
-        return torch.cat([V[rows] - D[rows] * (root[rows].double() @ z) for rows in blocks])
+        return torch.cat([V[rows] - D[rows] * (root[rows] @ z) for rows in blocks])
 
     return precondition
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0016
 def _conjugate_gradients(times, precondition, B, goal, max_iter):
-    """The best u (n, k) that CG has found for A u = B, columns side by side, by (3.41); and the steps it took.
+    """The best u (n, k) that CG has found for A u = B, columns side by side, by (3.41); norms of residuals (k,) by step.
 
     ``times`` is A, for columns V of which it hears which ones they are, as ``precondition`` does. A column rests once the norm of its residual is at most its ``goal``, or where rounding ends it.
     """
-    u, R, n_iter = torch.zeros_like(B), B.clone(), 0
+    u, R, history = torch.zeros_like(B), B.clone(), []
     best, least = u.clone(), torch.linalg.vector_norm(B, dim=0)
     live = least > goal
     V, energy = torch.zeros_like(B), torch.ones_like(goal)
-    while live.any() and n_iter < max_iter:
+    while live.any() and len(history) < max_iter:
         Z = precondition(R[:, live], live)
         new = (R[:, live] * Z).sum(0)
         V[:, live] = Z + new / energy[live] * V[:, live]
@@ -72,13 +73,13 @@ def _conjugate_gradients(times, precondition, B, goal, max_iter):
         step = torch.where(sound, new / torch.where(sound, curvature, 1), 0)
         u[:, live] += step * V[:, live]
         R[:, live] -= step * AV
-        n_iter += 1
         norms = torch.linalg.vector_norm(R, dim=0)
+        history.append(norms)
         better = norms < least
         best[:, better], least = u[:, better], torch.where(better, norms, least)
         live[live.clone()] = sound
         live &= norms > goal
-    return best, n_iter
+    return best, history
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0018
 def _products(kernel, X, memory, balanced):
@@ -129,13 +130,23 @@ class ConjugateRidge:
     n_iter : int
         Products with the kernel matrix that the steps took.
     residual : float
-        Relative residual at the end, (3.44), the largest of the columns.
+        Relative residual at the end, (3.44), the largest of the columns: from a product in float64, with its rounding.
+    error_bound : array of shape () or (k,)
+        Bound on the error of the fit at the rows, in the units of Y: root of its weighted mean square, (3.44).
+    norm_bound : array of shape () or (k,)
+        Bound on the norm of the error in the space of the kernel, (3.46); times the width at a point, (3.45), it bounds the
+        error there.
+    history : tuple of float
+        The largest relative residual after each step, as the steps carry it along.
     """
 
     coef: Array
     intercept: Array
     n_iter: int
     residual: float
+    error_bound: Array
+    norm_bound: Array
+    history: tuple[float, ...]
 
 
 def _opened(kernel, X, Y, w):
@@ -143,53 +154,88 @@ def _opened(kernel, X, Y, w):
     X, like = as_tensor(X)
     Y, w, like, like_Y = targets_of_rows("X", X, like, Y, w, by_column=True)
     like = replace(like, dtype=torch.promote_types(like.dtype, like_Y.dtype))
-    shape, dtype, w = Y.shape, X.dtype, w.reshape(len(w), -1)
+    shape, w = Y.shape, w.reshape(len(w), -1)
     kept = (w > 0).any(1).nonzero()[:, 0].to(X.device)
     X, Y, w = (T.detach().to(X.device).double()[kept] for T in (X, Y[:, None] if Y.ndim == 1 else Y, w))
     w = w.expand_as(Y)
     Y = torch.where(w > 0, Y, torch.where(w > 0, Y, torch.inf).amin(0))  # what has no weight is not looked at
-    unit = power_of_two(Y)
+    unit = Y.new_tensor([power_of_two(y) for y in Y.T])
 
-    def home(a, b):
-        """Coefficients, zero where a row has no weight, and constant, for the caller."""
+    def home(a, *others):
+        """Coefficients, zero where a row has no weight, and what else there is of columns, for the caller."""
         coef = a.new_zeros(shape[0], a.shape[1]).index_copy_(0, kept, a * unit)
-        return (like.restore(T[..., 0] if len(shape) == 1 else T) for T in (coef, b * unit))
+        return [like.restore(T[..., 0] if len(shape) == 1 else T) for T in (coef, *(T * unit for T in others))]
 
     first, scaled = distinct_rows(X), (X - X.mean(0)).div_(kernel.widths(X).detach())
-    return scaled, Y / unit, w, kernel.own().set_params(bandwidth=1.0), first, dtype, home
+    return scaled, Y / unit, w, kernel.own().set_params(bandwidth=1.0), first, home
 
 
-def _solved(product, precondition, Y, D, share, tol, max_iter):
-    """a (n, k) and K a by (3.40), steps, relative residuals (k,); CG starts anew where its residual was too good."""
+_GAIN, _RUN = 1e-4, 100  # what steps in float32 shall gain, and how many there are, from one true residual to the next
+
+
+def _solved(make, precondition, Y, D, share, tol, max_iter):
+    """a (n, k), K a and residuals R (n, k) by (3.40); norms of R, with its rounding; the largest carried along, by step.
+
+    ``make(dtype, held)`` gives products. Steps are in float32, residuals in float64: (3.47), as long as it halves them; then
+    all is in float64.
+    """
     every = torch.ones(Y.shape[1], dtype=torch.bool, device=Y.device)
     q = None if share is None else share.sqrt()
 
     def balanced(u, live):
         return u if q is None else u - q[:, live] * (q[:, live] * u).sum(0)
 
-    def fitted(a, live):
+    def fitted(product, a, live):
         f = product(a)
         return f, f if share is None else f - (share[:, live] * f).sum(0)
 
     def times(u, live):
-        return u + D[:, live] * fitted(D[:, live] * balanced(u, live), live)[1]
+        return u + D[:, live] * fitted(product, D[:, live] * balanced(u, live), live)[1]
 
-    B = D * Y
-    u, R, n_iter = torch.zeros_like(B), B, 0
-    goal = tol * torch.linalg.vector_norm(B, dim=0)
-    before = torch.full_like(goal, torch.inf)
+    def rounding(a):  # of a row of products, some units of the last place at random, in the norm of R
+        return 4 * torch.finfo(a.dtype).eps * torch.linalg.vector_norm(a, dim=0) * torch.linalg.vector_norm(D, dim=0)
+
+    B, history, single = D * Y, [], True
+    u, f, R = torch.zeros_like(B), torch.zeros_like(B), B
+    least = torch.linalg.vector_norm(B, dim=0)
+    goal, unit = tol * least, torch.where(least > 0, least, 1)
+    if not (least > goal).any():
+        return u, f, R, least, history
+    product, exact = make(torch.float32, True), make(torch.float64, False)
     while True:
-        step, more = _conjugate_gradients(times, precondition, R, 0.99 * goal, max_iter - n_iter)
-        u, n_iter = u + step, n_iter + more
-        u = balanced(u, every)
-        a = D * u
-        f, centred = fitted(a, every)
-        R = B - u - D * centred
-        norms = torch.linalg.vector_norm(R, dim=0)
-        missing = norms > goal
-        if n_iter == max_iter or not (missing & (norms < before / 2)).any():
-            return a, f, n_iter, torch.where(goal > 0, tol * norms / goal, 0)
-        before = norms
+        aim = torch.maximum(0.99 * goal, _GAIN * least) if single else 0.99 * goal
+        aim = torch.where(least > goal, aim, torch.inf)
+        most = max_iter - len(history)
+        step, norms = _conjugate_gradients(times, precondition, R, aim, min(most, _RUN) if single else most)
+        history += [float((norm / unit).max()) for norm in norms]
+        new = balanced(u + step, every)
+        f_new, centred = fitted(exact, D * new, every)
+        R_new = B - new - D * centred
+        norms, before = torch.linalg.vector_norm(R_new, dim=0) + rounding(D * new), least
+        better = norms < least
+        u, f, R = (torch.where(better, *both) for both in ((new, u), (f_new, f), (R_new, R)))
+        least = torch.where(better, norms, least)
+        missing = least > goal
+        stuck = not (missing & (least < before / 2)).any()
+        if not missing.any() or len(history) >= max_iter or stuck and not single:
+            return D * u, f, R, least, history
+        if stuck:
+            single, product = False, None
+            product = exact = make(torch.float64, True)
+
+
+def _warn(residual, history, tol, max_iter, n_landmarks):
+    """Say why the goal was missed: steps, and how many more it would take at this rate; or rounding."""
+    n = len(history)
+    message = f"gram_cg: after {n} steps (max_iter={max_iter}) the relative residual is {residual:.2g}, above tol={tol:g}; "
+    if n < max_iter:
+        message += "rounding in float64 lets it no nearer: raise lam or tol"
+    else:
+        half = history[n // 2 :]
+        rate = (half[-1] / half[0]) ** (1 / max(1, len(half) - 1))
+        more = f"about {math.ceil(math.log(tol / residual) / math.log(rate))} more" if rate < 0.999 else "far more"
+        message += f"at this rate it takes {more}: raise n_landmarks (now {n_landmarks}), max_iter or lam"
+    warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
 def gram_cg(
@@ -223,7 +269,7 @@ def gram_cg(
     fit_intercept : bool, default True
         Add a constant that is not penalised.
     tol : float, default 1e-3
-        Relative residual at which a column is done, (3.44): the fit at the rows is then this part of a standard
+        Relative residual at which a column is done, (3.44), in float64: the fit at the rows is then this part of a standard
         deviation of the targets from the exact one, or nearer.
     max_iter : int, default 200
         Steps at most.
@@ -250,9 +296,11 @@ def gram_cg(
     Notes
     -----
     2(k + 1)n² FLOPs a step from a matrix that is held, of 4n² bytes; by tiles half the price of the matrix,
-    n²d FLOPs, comes on top, with memory for a tile. The preconditioner takes 3nm² FLOPs once, and 4nm bytes. Products
-    with the matrix are in float32, all else in float64. Relative residuals can be had so down to 1e-7 √n max(w) / λ
-    at worst. With ``tol`` below 1e-5 products are in the dtype of X.
+    n²d FLOPs, comes on top, with memory for a tile. The preconditioner takes 3nm² FLOPs once, and 8nm bytes. Products
+    of the steps are in float32; the residual is from a product in float64, by tiles, which is made once for each 1e-4 that
+    it falls. Where float32 gets no nearer, the steps go on in float64, of a matrix of 8n² bytes where that is within
+    ``memory``. Relative residuals can be had so down to about 1e-15 √n max(w) / λ, which ``residual`` and the bounds
+    contain as an estimate. For a float32 result they are of its coefficients before these are rounded.
 
     Rows of the preconditioner are chosen by their values, so the order of rows does not matter but for rounding.
 
@@ -270,7 +318,7 @@ def gram_cg(
     lam, tol, memory = number("(0, inf)", lam=lam), number("(0, 1)", tol=tol), number("[0, inf]", memory=memory)
     n_landmarks, max_iter = integer(0, n_landmarks=n_landmarks), integer(1, max_iter=max_iter)
     flag(fit_intercept=fit_intercept)
-    X, Y, w, kernel, first, dtype, home = _opened(kernel, X, Y, w)
+    X, Y, w, kernel, first, home = _opened(kernel, X, Y, w)
     D, share, constant = (w / lam).sqrt(), None, torch.zeros_like(Y[0])
     if not torch.isfinite(8 * (w / lam).sum()):  # more than any entry of (3.42)
         raise ValueError(f"lam must not be so small that w / lam overflows, got {lam:g}")
@@ -278,23 +326,28 @@ def gram_cg(
         share, low = w / w.sum(0), Y.amin(0)
         constant = low + (share * (Y - low)).sum(0)
         Y = (Y - low) - (share * (Y - low)).sum(0)
-    precondition = lambda R, live: R
+    precondition, q = (lambda R, live: R), torch.full_like(constant, 0.5)
     if n_landmarks:  # one for all columns, on the rows that each of them has
         most = w.amax(1)
         P = _preconditioner(kernel, X, first[:n_landmarks], (most / lam).sqrt(), most / most.sum() if fit_intercept else None)
         rows = (w > 0).to(w)
         precondition = lambda R, live: rows[:, live] * P(rows[:, live] * R)
-    product = _products(kernel, X.to(torch.float32 if tol >= 1e-5 else dtype), memory, fit_intercept)
-    a, f, n_iter, residuals = _solved(product, precondition, Y, D, share, tol, max_iter)
+
+    def make(dtype, held):
+        return _products(kernel, X.to(dtype), memory if held else 0, fit_intercept)
+
+    a, f, R, size, history = _solved(make, precondition, Y, D, share, tol, max_iter)
     if fit_intercept:
         constant = constant - (share * f).sum(0)
-    residual = float(residuals.max())
+    own, whole = (torch.linalg.vector_norm(T, dim=0) for T in (R, D * Y))
+    rounding = len(X) * torch.finfo(X.dtype).eps * float(w.max()) / lam
+    if n_landmarks and rounding < 0.5 and (w == w[:, :1]).all():  # P is below A
+        inside = (R * precondition(R, slice(None))).sum(0) / torch.where(own > 0, own, 1).square()
+        q = (inside / (1 - rounding)).clamp(0, 0.5)
+    at_rows, norm = size * (lam / w.sum(0)).sqrt(), own * (q * (1 - q)).sqrt() + (size - own) / 2  # (3.44), (3.46)
+    residual = float((size / torch.where(whole > 0, whole, 1)).max())
     if not residual <= tol:
-        warnings.warn(
-            f"gram_cg: after {n_iter} steps (max_iter={max_iter}) the relative residual is {residual:.2g}, above "
-            f"tol={tol:g}; raise max_iter or n_landmarks or, where rounding stops it, lam; with tol below 1e-5 "
-            "products are in the dtype of X",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
-    return ConjugateRidge(*home(a, constant), n_iter, residual)
+        _warn(residual, history, tol, max_iter, min(n_landmarks, len(first)))
+    coef, *others = home(a, constant, at_rows, norm)
+    return ConjugateRidge(coef, others[0], len(history), residual, *others[1:], tuple(history))
+

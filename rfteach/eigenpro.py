@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import all_or_nothing
+from .arrays import all_or_nothing, distinct_rows
 from .checks import choice, flag, integer, number
 from .eigenpro_engine import Data, squared_errors, wrong_labels
 from .eigenpro_training import Checkpoint, fingerprint, go_on, one_pass, start, train
 from .estimators import Classifier, Model, Regressor
+from .intervals import IntervalMixin, ProbabilityMixin
 
 # %% ../nbs/08d_eigenpro.ipynb #fb2f5d4a
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -34,8 +35,7 @@ def _check_parameters(model):
     integer(1, max_iter=model.max_iter, n_iter_no_change=model.n_iter_no_change)
     number("[0, inf)", tol=model.tol, cache_size=model.cache_size)
     number("[0, 1)", validation_fraction=model.validation_fraction)
-    flag(early_stopping=model.early_stopping)
-    choice("auto", True, False, momentum=model.momentum)
+    flag(early_stopping=model.early_stopping, momentum=model.momentum)
     choice("auto", "full", "half", None, cache=model.cache)
     choice(None, *_DTYPES, dtype=None if model.dtype is None else _word(model.dtype))
     if model.early_stopping and not model.validation_fraction > 0:
@@ -65,7 +65,7 @@ class _Parameters(Model):
         n_subsample="auto",
         batch_size="auto",
         step_size="auto",
-        momentum="auto",
+        momentum=False,
         max_iter=20,
         tol=0.0,
         fit_intercept=True,
@@ -213,6 +213,8 @@ def _digest(model, data):
 class _EigenPro(_Fitted):
     """What the regressor and the classifier share: `fit` and `partial_fit`."""
 
+    _takes = "validation data, X_val and y_val, and no partial_fit after it"
+
     def _again(self):
         return self.warm_start and self.__sklearn_is_fitted__()
 
@@ -227,7 +229,7 @@ class _EigenPro(_Fitted):
         y : array-like of shape (n,) or (n, k)
             Numbers; for a classifier labels of shape (n,).
         X_val, y_val : array-like or None, default None
-            Validation data, for ``history_`` and ``early_stopping``.
+            Validation data, for ``history_`` and ``early_stopping``, and for intervals or probabilities.
 
         Returns
         -------
@@ -252,6 +254,10 @@ class _EigenPro(_Fitted):
             self.validation_loss_ = np.array(epochs.losses)
         self._descent, self._rows_seen = descent, rows_seen
         train(descent, data, self, epochs, file, saved, again, self.callback and partial(self.callback, self))
+        if data.X_val is not None:
+            rows = distinct_rows(data.X_val)
+            self._unseen = np.arange(len(rows)), self._predict(data.X_val[rows], None)
+        self._conclude(data.X_val, data.Y_val, None)
         return self
 
     @all_or_nothing
@@ -283,9 +289,10 @@ class _EigenPro(_Fitted):
     def _absorb(self, X, Y):
         before = self._descent if self.__sklearn_is_fitted__() else None
         self._descent, self._rows_seen = one_pass(before, X, Y, self, self._mistakes), None
+        self._left_out = None
 
 # %% ../nbs/08d_eigenpro.ipynb #5d2426bc
-class EigenProRegressor(_EigenPro, Regressor):
+class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
     """Kernel regression by EigenPro: preconditioned stochastic gradient descent, (8.13) and (8.14).
 
     Parameters
@@ -310,10 +317,10 @@ class EigenProRegressor(_EigenPro, Regressor):
         Step η, which multiplies the mean over the batch. "auto" is half of the bound (8.11); should the loss exceed
         four times that of the start all the same, training starts again with half of it, and a `ConvergenceWarning`
         says so.
-    momentum : {"auto", True, False}, default "auto"
-        Whether steps remember earlier ones, (8.17). "auto" does so where ``step_size`` is "auto". The memory grows, (8.19),
-        after epochs with a new least loss; where the loss exceeds one and a half times the least, or none of five epochs
-        brought a new least, it starts again from plain steps. ``partial_fit`` makes plain steps.
+    momentum : bool, default False
+        Whether steps remember earlier ones, (8.17): fewer epochs to the interpolant, for targets with little noise. The
+        memory grows, (8.19), after epochs with a new least loss; where the loss exceeds one and a half times the least, or
+        none of five epochs brought a new least, it starts again from plain steps. ``partial_fit`` makes plain steps.
     max_iter : int, default 20
         Epochs; with ``early_stopping`` the most that are run. Stopping early regularises.
     tol : float, default 0.0
@@ -378,6 +385,9 @@ class EigenProRegressor(_EigenPro, Regressor):
         Mean squared error on the rows that were held out to choose the number of epochs, after 0, 1, 2, … of them;
         empty where nothing was chosen. The least value decided, so as an estimate of the error on new rows it is too
         low, by little where there are many rows; it belongs to fits without the rows held out.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows of the validation data that came with ``fit``, with their residuals. Where they chose the epoch, these
+        are a little too small.
     n_iter_, batch_size_, step_size_, n_eigen_ : int, int, float, int
         Epochs that were run, and what was used in them.
     step_factor_ : float
@@ -409,10 +419,10 @@ class EigenProRegressor(_EigenPro, Regressor):
     True
     """
 
-    _mistakes = staticmethod(squared_errors)
+    _leaves_out, _mistakes = _EigenPro._takes, staticmethod(squared_errors)
 
 # %% ../nbs/08d_eigenpro.ipynb #79591f1e
-class EigenProClassifier(_EigenPro, Classifier):
+class EigenProClassifier(ProbabilityMixin, _EigenPro, Classifier):
     """Classification by EigenPro: least squares on one target for each class, the largest wins.
 
     Parameters
@@ -437,6 +447,10 @@ class EigenProClassifier(_EigenPro, Classifier):
         Coefficients of the features, with a feature map.
     history_ : dict of str to list
         As for `EigenProRegressor`, with shares of wrong labels for errors.
+    calibration_ : tuple of float and numpy.ndarray of shape (r,)
+        The a of (14.13), and offsets of zero, that make probabilities of values; from ``left_out_``.
+    left_out_ : rfteach.intervals.LeftOut
+        As for `EigenProRegressor`.
     intercept_ : numpy.ndarray of shape (r,), or (1,) for two classes
         Means of the targets.
     X_fit_, kernel_, feature_map_, n_iter_, validation_loss_, batch_size_, step_size_, step_factor_
@@ -463,6 +477,7 @@ class EigenProClassifier(_EigenPro, Classifier):
     True
     """
 
+    _leaves_out = _EigenPro._takes
     _low = 0.0
     _mistakes = staticmethod(wrong_labels)
 

@@ -469,7 +469,6 @@ def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None):
     space = open_space(settings, X, Z, seed)
     P, batch_size, step = plan(space, X, settings, factor)
     c, given = X.new_zeros(space.n_columns, Y.shape[1]), settings.step_size != "auto"
-    wanted = not given if settings.momentum == "auto" else settings.momentum
     return Descent(space, P, batch_size, step, given, mistakes, intercept, c, seed, order, settings.cache, factor,
                    seconds_of_setup=time.perf_counter() - start,
-                   momentum=Momentum(torch.zeros_like(c)) if wanted else None)
+                   momentum=Momentum(torch.zeros_like(c)) if settings.momentum else None)

@@ -9,6 +9,7 @@ __all__ = ['RandomFeatureRidge', 'RandomFeatureRidgeClassifier']
 import math
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from .arrays import power_of_two, resolve_device, row_blocks, row_hashes
 from .checks import choice, number, penalties, targets, weights
 from .estimators import Classifier, Regressor, Supervised
 from .features import RandomFourierFeatures
-from .intervals import LawMixin
+from .intervals import LawMixin, ProbabilityMixin, by_others
 from .moments import Moments, Triangle, block_weights
 from .processes import collective, share_attributes
 from .ridge import centred, factorise, solve_auto, solve_in_range, solve_qr
@@ -32,6 +33,9 @@ from .streaming import Stream, no_rows
 from .uncertainty import law_of_spectrum
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00009
+_LEFT_OUT, _COVARIANCE = 1000, 2**22  # rows whose residuals are kept; numbers for the law of the coefficients
+
+
 class _Table:
     """Rows [a, y] and weights: ``part(rows)`` has those of a slice, ``blocks()`` walks through the slices ``spans``.
 
@@ -43,14 +47,19 @@ class _Table:
         self.N, self.fit_intercept = N, fit_intercept
         self.whole = tuple(map(torch.cat, zip(*self.blocks()))) if held else None
         self.tol = 1e-7 if self.whole is None else 32 * torch.finfo(self.whole[0].dtype).eps * N
+        self.sums, self.few = None, self.whole
 
     def _sums(self, orthogonal):
-        sums = None
+        sums, few, n = None, [], 0
         for (B, w), facts in zip(self.blocks(), self.facts, strict=True):
+            if n < _LEFT_OUT:  # the sums overwrite B
+                few.append((B[: _LEFT_OUT - n].clone(), w[: _LEFT_OUT - n]))
+                n += len(B)
             if sums is None:
                 kind = Triangle if orthogonal else Moments
                 sums = kind(B.shape[1], self.fit_intercept, B.device)
             sums.add(B, w, *facts)
+        self.sums, self.few = sums, tuple(map(torch.cat, zip(*few)))
         return sums
 
     def solve(self, alpha, orthogonal):
@@ -61,12 +70,6 @@ class _Table:
             return c, means, orthogonal or lost <= sums.eps ** (1 / 3)
         A, y, means = centred(*self.whole, self.N, self.fit_intercept)
         return solve_in_range(A, y, alpha, solve_qr if orthogonal else solve_auto), means, True
-
-    def left_out(self, spectrum, alpha, n):
-        """What up to n rows are predicted to be by the others, by (3.13)."""
-        B, w = (T[:n].to(spectrum.means) for T in self.whole or self.part(slice(0, n)))
-        residuals = spectrum.leave_one_out(*spectrum.left_vectors(B, w), w, [alpha], self.tol)[:, 0]
-        return B[:, self.N :] - residuals / w.sqrt()[:, None]
 
     def choose(self, criterion, lams, orthogonal):
         """Spectrum, penalties with their errors, the best, and whether it is above the rounding."""
@@ -89,6 +92,39 @@ class _Table:
             errors = spectrum.mean_loo(parts, lams, self.tol)
         best = int(errors.argmin())
         return spectrum, lams, errors, best, float(lams[best]) > 2 * floor * spectrum.top
+
+class _Kept:
+    """What of a fit gives residuals of rows left out and the law of the coefficients; at once, or when first asked for.
+
+    ``weights`` (n,) are those of all rows, copies included, ``spread`` (k,) is the last sum of (3.19).
+    """
+
+    def __init__(self, table, spectrum, alpha, orthogonal, weights, spread, one_column, scale, unit):
+        self.N, self.fit_intercept, self.tol, self.orthogonal = table.N, table.fit_intercept, table.tol, orthogonal
+        self.rows, self.sums = table.few, table.sums
+        self.alpha, self.spread, self.one_column, self.scale, self.unit = alpha, spread, one_column, scale, unit
+        self.weights = weights.log().mean().exp().expand(len(weights))  # their product is all that the law asks for
+        if spectrum is not None:
+            self.spectrum = spectrum
+
+    @cached_property
+    def spectrum(self):
+        if self.sums is not None:
+            return self.sums.spectrum(self.N)
+        B, w = self.rows
+        A, y, means = centred(B, w, self.N, self.fit_intercept)
+        return factorise(A, y, means, w, self.fit_intercept, self.orthogonal)[0]
+
+    def predictions(self):
+        """What up to 1000 rows are predicted to be by the others, by (3.13)."""
+        B, w = self.rows
+        return by_others(self.spectrum, B[:_LEFT_OUT], w[:_LEFT_OUT], self.alpha, self.tol) * self.scale
+
+    def law(self):
+        """Of all rows, copies included."""
+        spectrum = replace(self.spectrum, y2=self.spectrum.y2 + self.spread, n=len(self.weights))
+        like = Like("numpy", torch.float64, torch.device("cpu"))
+        return law_of_spectrum(spectrum, self.alpha, self.weights, self.one_column, like, (1.0, self.scale, self.unit))
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c0000b
 class _Mapped(Supervised):
@@ -133,7 +169,6 @@ class _Mapped(Supervised):
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c0000d
 _LEVELS = {"auto": (False, True), "gram": (False,), "qr": (True,)}
-_LEFT_OUT, _COVARIANCE = 1000, 2**22  # rows whose residuals are kept; numbers for the law of the coefficients
 
 
 class _FeatureRidge(_Mapped):
@@ -168,24 +203,25 @@ class _FeatureRidge(_Mapped):
         X = X[rows]
         self._fit_map(X, like, y * scale)
         table = self._table(X, like, y, W.to(dtype))
-        c, means, alpha, spectrum = self._solve(table, unit, scale, float(spread.mean() / W.sum()))
+        c, means, alpha, spectrum, orthogonal = self._solve(table, unit, scale, float(spread.mean() / W.sum()))
         N = self.n_components_
         intercept = (means[N:] - means[:N] @ c) * scale
         vars(self).pop("_stream", None)
         self._solved = (c * scale).cpu().double(), intercept.cpu().double(), alpha * unit
-        self._law = None
-        if spectrum is None or not isinstance(self, LawMixin):
+        self._law, few = None, N * min(len(W), N) <= _COVARIANCE
+        if spectrum is None and not few:
             return
-        values = table.left_out(spectrum, alpha, _LEFT_OUT) * scale
-        self._unseen = np.arange(len(values)), values
-        if spectrum.V.numel() <= _COVARIANCE and alpha > 0 and len(Y) > self.fit_intercept:
-            spectrum = replace(spectrum, y2=spectrum.y2 + spread, n=len(Y))  # of all rows, copies included
-            like = Like("numpy", torch.float64, torch.device("cpu"))
-            self._law = law_of_spectrum(spectrum, alpha, w, self._one_column, like, (1.0, scale, unit))
+        one_column = not isinstance(self, LawMixin) or self._one_column
+        kept = _Kept(table, spectrum, alpha, orthogonal, w, spread, one_column, scale, unit)
+        at_once = spectrum is not None
+        self._unseen = np.arange(min(_LEFT_OUT, len(W))), kept.predictions() if at_once else kept.predictions
+        if isinstance(self, LawMixin) and few and alpha > 0 and len(Y) > self.fit_intercept:
+            self._law = kept.law() if at_once else kept.law
 
     def _table(self, X, like, y, w):
         """Features, targets and weights by blocks, held as a whole where rows are no more than features."""
         n, N = X.shape[0], self.n_components_
+        w = w.double() if n <= N else w  # eigenvectors of what rounding has left would make errors of rows left out
         spans = list(row_blocks(n, (N + y.shape[1]) * w.dtype.itemsize, self._device))
         features = self._row_features(X, like)
 
@@ -195,7 +231,8 @@ class _FeatureRidge(_Mapped):
         return _Table(part, spans, block_weights(w, spans), N, self.fit_intercept, held=n <= N)
 
     def _solve(self, table, unit, scale, copies):
-        """Coefficients, means and penalty; by orthogonal transformations where moments have too few digits."""
+        """Coefficients, means, penalty, its spectrum if one was chosen; and whether by orthogonal transformations, where
+        moments have too few digits."""
         alphas, spectrum = None if self.alphas is None else penalties(self.alphas, "alphas") / unit, None
         for orthogonal in _LEVELS[self.solver]:
             if isinstance(self.alpha, str):
@@ -209,7 +246,7 @@ class _FeatureRidge(_Mapped):
                 c, means, enough = table.solve(alpha, orthogonal)
             if enough:
                 break
-        return c, means, alpha, spectrum
+        return c, means, alpha, spectrum, orthogonal
 
     def _predict(self, X, like):
         c, intercept, _ = self._solution()
@@ -236,6 +273,7 @@ def _one_pass(estimator):
 class _Streamed(_FeatureRidge):
     """What the regressor and the classifier share for rows that come in blocks, and from processes."""
 
+    _takes = "alpha='loo' or 'gcv', or N min(n, N) of at most four million for N features and n rows"
     _shared_form = ("n_features_in_", "feature_names_in_", "features_", "n_components_", "_n_outputs")
     _shared_form += ("_one_column", "classes_")
 
@@ -246,18 +284,28 @@ class _Streamed(_FeatureRidge):
 
     def _take(self, X, like, Y, w, first):
         """A block of rows into a copy of the stream, or a new one."""
-        if w is not None and not (w > 0).any():
-            return
-        rows, Y, w = distinct_rows(X, Y.double(), weight=w)
-        X = X[rows]
+        rows, y, v = distinct_rows(X, Y.double(), weight=w)
         if first:
             self._n_outputs = Y.shape[1]
-            self._fit_map(X, like, Y)
+            self._fit_map(X[rows], like, y)
         stream = self._new_stream() if first else self._stream.shared()
-        features = self._row_features(X, like)
-        for rows in row_blocks(X.shape[0], self.n_components_ * 8, self._device):
-            stream.add(features(rows), Y[rows], w[rows], rows.stop - rows.start)
+        features = self._row_features(X[rows], like)
+        for part in row_blocks(len(rows), self.n_components_ * 8, self._device):
+            stream.add(features(part), y[part], v[part], part.stop - part.start)
+        stream.draw(X, Y, w, rows, y, v, lambda X: self._features_of(X, like))
         self._stream = stream
+
+    def _back_to(self, before):
+        """As it was before a block in which nothing has weight, if it was fitted."""
+        if {"_stream", "_solved"} & before.keys():
+            vars(self).clear()
+            vars(self).update(before)
+        return self
+
+    def _kept(self):
+        if "_stream" not in vars(self):
+            return vars(self).get("_left_out")
+        return self._stream.left_out(number("[0, inf)", "gcv", alpha=self.alpha))
 
     def _solution(self):
         """c, intercept and penalty; those of a stream are solved for when first asked for."""
@@ -341,8 +389,8 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     solver : {"auto", "gram", "qr"}, default "auto"
         "auto": second moments of the features in float64, and where these have too few digits for
         the penalty, once more by orthogonal transformations. "gram": second moments only, products
-        in the dtype of X (for float32 twice as fast as "auto", and good for penalties above 1e-4 of
-        the largest eigenvalue). "qr": orthogonal transformations only.
+        in the dtype of X where rows are more than features (for float32 twice as fast as "auto", and good
+        for penalties above 1e-4 of the largest eigenvalue). "qr": orthogonal transformations only.
     device : str, torch.device or None, default None
         Where to compute; None means where the data is.
 
@@ -359,9 +407,10 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         Penalties tried, and the weighted mean squared error of each by leave-one-out or generalised
         cross-validation, where one was asked for.
     law_ : rfteach.uncertainty.Posterior
-        The law of functions behind the ridge at this penalty, in the units of X and y, for "loo" and "gcv".
+        The law of functions behind the ridge at this penalty, in the units of X and y, where N min(n, N) is at most four
+        million; for a penalty that was given computed when first asked for. Not after ``partial_fit``.
     left_out_ : rfteach.intervals.LeftOut
-        Up to 1000 rows with their left-out residuals, for "loo" and "gcv".
+        Up to 1000 rows with their left-out residuals; for a penalty that was given under the conditions of ``law_``.
     n_components_ : int
         Number N of features.
     n_features_in_ : int
@@ -391,7 +440,8 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     True
     """
 
-    _leaves_out = "alpha='loo' or 'gcv', and no partial_fit after it"
+    _leaves_out = _Streamed._takes
+    _law_takes = "a penalty above zero, N min(n, N) of at most four million for N features and n rows, and no partial_fit"
 
     def _feature_blocks(self, X, like):
         features = self._row_features(X, like)
@@ -410,12 +460,15 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         if no_rows(X, y):
             return self
         self._check()
-        first = "_stream" not in vars(self)
+        first, before = "_stream" not in vars(self), dict(vars(self))
         X, like = self._validate(X, reset=first)
         Y, one_column = targets(self, y, X)
+        w = weights(sample_weight, X, may_vanish=True)
+        if w is not None and not (w > 0).any():
+            return self._back_to(before)
         self._one_column = one_column if first else self._one_column
-        self._left_out = self._law = None
-        self._take(X, like, Y, weights(sample_weight, X, may_vanish=True), first)
+        self._law = None
+        self._take(X, like, Y, w, first)
         return self
 
     @property
@@ -427,7 +480,7 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         return self._shaped(self._solution()[1].numpy())
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00013
-class RandomFeatureRidgeClassifier(_Streamed, Classifier):
+class RandomFeatureRidgeClassifier(ProbabilityMixin, _Streamed, Classifier):
     """Classification by ridge regression on features: targets ±1, the class of the largest value.
 
     Parameters
@@ -442,7 +495,9 @@ class RandomFeatureRidgeClassifier(_Streamed, Classifier):
         Labels, sorted.
     coef_ : numpy.ndarray of shape (1, N) for two classes, else (k, N)
     intercept_ : numpy.ndarray of shape (1,) or (k,)
-    features_, alpha_, alphas_, cv_errors_, n_components_, n_features_in_, feature_names_in_
+    calibration_ : tuple of float and numpy.ndarray of shape (k,)
+        The a of (14.13), and offsets of zero, that make probabilities of values; from ``left_out_``.
+    features_, alpha_, alphas_, cv_errors_, left_out_, n_components_, n_features_in_, feature_names_in_
         As for `RandomFeatureRidge`.
 
     Notes
@@ -462,6 +517,8 @@ class RandomFeatureRidgeClassifier(_Streamed, Classifier):
     True
     """
 
+    _leaves_out = _Streamed._takes
+
     @available_if(_one_pass)
     @all_or_nothing
     def partial_fit(
@@ -477,11 +534,14 @@ class RandomFeatureRidgeClassifier(_Streamed, Classifier):
         if no_rows(X, y):
             return self
         self._check()
-        first = "_stream" not in vars(self)
+        first, before = "_stream" not in vars(self), dict(vars(self))
         X, like = self._validate(X, reset=first)
         self._check_classes(classes, first)
         Y = self._targets(y, X, reset=first and classes is not None, classes=classes)
-        self._take(X, like, Y, weights(sample_weight, X, may_vanish=True), first)
+        w = weights(sample_weight, X, may_vanish=True)
+        if w is not None and not (w > 0).any():
+            return self._back_to(before)
+        self._take(X, like, Y, w, first)
         return self
 
     @property

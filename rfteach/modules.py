@@ -398,8 +398,8 @@ def to_module(model: object, dtype: torch.dtype = torch.float64) -> torch.nn.Mod
     -------
     torch.nn.Module
         On the CPU. Takes a floating tensor (n, d) and gives, in its dtype, what ``predict`` gives of a regressor,
-        ``decision_function`` of a classifier, ``transform`` of a feature map; of a classifier with ``predict_proba``
-        the pair of both. Labels stay with the estimator, as ``classes_``. NaN in, NaN out.
+        ``decision_function`` of a classifier, ``transform`` of a feature map; of an `AutoKernelClassifier` the pair of that and
+        of ``predict_proba``. Labels stay with the estimator, as ``classes_``. NaN in, NaN out.
 
     Raises
     ------

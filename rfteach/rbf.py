@@ -284,7 +284,8 @@ class _CenterFeatures(NystroemFeatures):
 class _Network(LawMixin, Regressor):
     """What `RBFRegressor` does: centres, scale and penalty, and the solve."""
 
-    _leaves_out = "alpha='loo' or 'gcv' with solver='ridge'"
+    _leaves_out = RandomFeatureRidge._leaves_out
+    _law_takes = "a penalty above zero, and N min(n, N) of at most four million for N centres and n rows"
 
     def _check(self):
         integer(1, n_centers=self.n_centers)
@@ -305,10 +306,14 @@ class _Network(LawMixin, Regressor):
         self.alpha_ = model.alpha_
 
     def _conclude(self, X, Y, w):
-        self._left_out, law = (getattr(self._model, name, None) for name in ("left_out_", "law_"))
-        if law is not None and self._one_column:  # the network was given (n, 1)
+        model = vars(self._model)
+        self._left_out, self._law = model.get("_left_out"), model.get("_law") and self._own_law
+
+    def _own_law(self):
+        law = self._model.law_
+        if self._one_column:  # the network was given (n, 1)
             law = replace(law, coef=law.coef[:, 0], intercept=float(law.intercept[0]), noise=float(law.noise[0]), one_column=True)
-        self._law = law
+        return law
 
     def _feature_blocks(self, X, like):
         features = self._model.features_

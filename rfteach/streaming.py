@@ -8,6 +8,7 @@ __all__ = ['Stream', 'StreamingRidge', 'no_rows']
 # %% ../nbs/03b_streaming.ipynb #03b00005
 import secrets
 import warnings
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
@@ -17,9 +18,10 @@ import torch
 from scipy.linalg import LinAlgWarning
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import ArrayLike, all_or_nothing, distinct_rows, power_of_two, resolve_device
+from .arrays import ArrayLike, Sparse, all_or_nothing, distinct_rows, power_of_two, resolve_device, row_hashes
 from .checks import choice, number, targets, weights
 from .estimators import Regressor
+from .intervals import IntervalMixin, LeftOut, by_others, inputs_of
 from .moments import Moments, Sharing, Triangle, add_rows
 from .processes import Talk, collective, share_attributes
 
@@ -53,18 +55,56 @@ def _solve_sums(sums, N, alpha):
     return c, means[N:] - means[:N] @ c, alpha
 
 # %% ../nbs/03b_streaming.ipynb #03b00021
+_DRAWN, _COLUMNS = 1000, 32  # rows that a stream draws; columns of a row that its number depends on
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """The rows with the smallest numbers of those that came, the same ones however blocks are cut and merged."""
+
+    numbers: tuple[np.ndarray, ...] = ()
+    parts: tuple[torch.Tensor, ...] = ()
+    bound: float = np.inf  # as large as the numbers of those that are not among them
+
+    def __add__(self, other):
+        both = _Draw(self.numbers + other.numbers, self.parts + other.parts, min(self.bound, other.bound))
+        return both.sifted() if sum(map(len, both.numbers)) > 2 * _DRAWN else both
+
+    def sifted(self):
+        """In the order of their numbers, no more than 1000."""
+        if not self.parts:
+            return self
+        numbers, rows = np.concatenate(self.numbers), torch.cat(self.parts)
+        first = np.argsort(numbers, kind="stable")[:_DRAWN]
+        bound = numbers[first[-1]] if len(first) == _DRAWN else np.inf
+        return _Draw((numbers[first],), (rows[torch.from_numpy(first)],), bound)
+
+
+def _numbers(X, Y, w):
+    """A number in [0, 1) for each row of X (n, d), targets Y (n, k) and weights w (n,), as good as random."""
+    few = X[:, np.unique(np.linspace(0, X.shape[1] - 1, _COLUMNS).astype(int))]
+    few = few.cpu().numpy() if isinstance(few, torch.Tensor) else few.toarray()
+    bits = (np.concatenate([few, Y, w[:, None]], 1, dtype=np.float64) + 0.0).view(np.uint64)
+    odd = np.random.default_rng(0).integers(2**64, size=bits.shape[1], dtype=np.uint64) | np.uint64(1)
+    total = ((bits ^ bits >> np.uint64(32)) * odd).sum(1)
+    for factor in odd[:2]:
+        total = (total ^ total >> np.uint64(32)) * factor
+    return (total >> np.uint64(11)) * 2.0**-53
+
+
 @dataclass(frozen=True)
 class _Common:
-    """Sums of ``rows`` rows that all processes have since the call of all_reduce named ``name``."""
+    """Sums of ``rows`` rows that all processes have since the call of all_reduce named ``name``, and the draw from them."""
 
     name: str
     sums: Moments | Triangle | None
     rows: int
+    drawn: _Draw = _Draw()
 
     def __add__(self, other):
         sums = self.sums.shared()
         sums.merge(other.sums)
-        return _Common(f"{self.name}+{other.name}", sums, self.rows + other.rows)
+        return _Common(f"{self.name}+{other.name}", sums, self.rows + other.rows, self.drawn + other.drawn)
 
 
 class Stream(Sharing):
@@ -85,6 +125,8 @@ class Stream(Sharing):
     ----------
     sums : Moments or Triangle
         Of the rows that came since the last `reduced`.
+    drawn : _Draw
+        Up to 1000 of these rows.
     n_rows : int
         Rows taken in, those of other processes included.
     """
@@ -94,7 +136,7 @@ class Stream(Sharing):
     ) -> None:
         self.N, self.k, self.method, self.dtype = N, k, method, dtype
         self.sums = (Triangle if method == "qr" else Moments)(N + k, fit_intercept, device)
-        self.n_rows, self.common, self.solved = 0, None, None
+        self.n_rows, self.common, self.solved, self.told, self.drawn = 0, None, None, None, _Draw()
 
     @property
     def form(self) -> dict:
@@ -113,7 +155,56 @@ class Stream(Sharing):
         if y.shape[1] != self.k:
             raise ValueError(f"y has {y.shape[1]} outputs, but earlier blocks had {self.k}")
         add_rows(self.sums, A, y, w, _product_dtype(self.dtype, A, y, w))
-        self.n_rows, self.solved = self.n_rows + n, None
+        self.n_rows, self.solved, self.told = self.n_rows + n, None, None
+
+    def draw(
+        self, X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, rows: np.ndarray, y: torch.Tensor,
+        v: torch.Tensor | None, features: Callable[[torch.Tensor | Sparse], torch.Tensor]
+    ) -> None:
+        """Keep some of the rows of X (n, d) with targets Y (n, k) and weights w (n,), before they are added.
+
+        ``rows`` are the places of those that differ, ``y`` and ``v`` their targets and weights, as
+        `rfteach.arrays.distinct_rows` says; ``features`` gives those of rows of X.
+        """
+        w = torch.ones(len(Y), dtype=torch.float64) if w is None else w.double().cpu()
+        Y, y = Y.double().cpu(), y.double().cpu()
+        v = torch.ones(len(y), dtype=torch.float64) if v is None else v.double().cpu()
+        numbers = np.where(w > 0, _numbers(X, Y, w), np.inf)
+        some = np.argsort(numbers, kind="stable")[:_DRAWN]
+        some = some[numbers[some] < self.drawn.bound]
+        if not len(some):
+            return
+        if len(rows) < len(Y):  # copies, or rows without weight
+            kept = np.flatnonzero(w > 0)
+            place = np.zeros(len(Y), dtype=int)
+            place[kept] = np.unique(row_hashes(X)[kept], return_inverse=True)[1]
+        else:
+            place = np.argsort(rows)
+        place, A = place[some], features(X[some]).double().cpu()
+        parts = [A, y[place], v[place][:, None], Y[some], w[some][:, None], torch.from_numpy(inputs_of(X[some]))]
+        self.drawn = self.drawn + _Draw((numbers[some],), (torch.cat(parts, 1),))
+
+    def left_out(self, alpha: float | str) -> LeftOut | None:
+        """Up to 1000 rows, and what the others say of each with a penalty, which may be "gcv"; None before there are any."""
+        if self.told is None or self.told[0] != alpha:
+            common = self.common or _Common("none", None, 0)
+            drawn = (common.drawn + self.drawn).sifted()
+            if not drawn.parts:
+                return None
+            N, k = self.N, self.k
+            B, v, Y, w, inputs = drawn.parts[0].split([N + k, 1, k, 1, drawn.parts[0].shape[1] - N - 2 * k - 2], 1)
+            lam, sums = self.solution(alpha)[2], self._sums()
+            told = by_others(sums.spectrum(N), B, v[:, 0], lam, 1e-7)
+            self.told = alpha, LeftOut(None, inputs.numpy(), Y.numpy(), w[:, 0].numpy(), told, np.arange(len(B)))
+        return self.told[1]
+
+    def _sums(self):
+        """Of all rows, here and in other processes."""
+        if self.common is None:
+            return self.sums
+        sums = self.common.sums.shared()
+        sums.merge(self.sums)
+        return sums
 
     def merged(self, other: Self) -> Self:
         """All that two streams of one form have seen, in a new one."""
@@ -121,7 +212,8 @@ class Stream(Sharing):
         new.sums.merge(other.sums)
         both = self.common and other.common
         new.common = self.common + other.common if both else self.common or other.common
-        new.n_rows, new.solved = self.n_rows + other.n_rows, None
+        new.n_rows, new.solved, new.told = self.n_rows + other.n_rows, None, None
+        new.drawn = self.drawn + other.drawn
         return new
 
     def reduced(self, talk: Talk) -> Self:
@@ -131,25 +223,24 @@ class Stream(Sharing):
         name = talk.gather_objects(secrets.token_hex(8))[0]
         rows = sum(talk.gather_objects(self.n_rows - common.rows))
         sums, new = self.sums.shared().reduce(talk.gather, talk.add_up), copy(self)
-        latest = _Common(name, sums, rows)
+        drawn = sum(talk.gather_objects(self.drawn), _Draw()).sifted()
+        latest = _Common(name, sums, rows, drawn)
         new.common = common + latest if self.common else latest
-        new.n_rows, new.sums, new.solved = new.common.rows, sums.empty(), None
+        new.n_rows, new.sums, new.drawn, new.solved, new.told = new.common.rows, sums.empty(), _Draw(), None, None
         return new
 
     def solution(self, alpha: float | str) -> tuple[torch.Tensor, torch.Tensor, float]:
         """Coefficients (N, k) and intercept (k,) on the CPU, and the penalty; kept until rows come."""
         if self.solved is None or self.solved[0] != alpha:
-            sums = self.sums
-            if self.common is not None:
-                sums = self.common.sums.shared()
-                sums.merge(self.sums)
-            c, intercept, used = _solve_sums(sums, self.N, alpha)
+            c, intercept, used = _solve_sums(self._sums(), self.N, alpha)
             self.solved = alpha, c.cpu(), intercept.cpu(), used
         return self.solved[1:]
 
 # %% ../nbs/03b_streaming.ipynb #03b00023
-class _Streaming(Regressor):
+class _Streaming(IntervalMixin, Regressor):
     """What `StreamingRidge` does with its stream."""
+
+    _leaves_out = "a row with a weight above zero"
 
     def _check(self):
         number("[0, inf)", "gcv", alpha=self.alpha)
@@ -165,12 +256,16 @@ class _Streaming(Regressor):
         self._take(self._new_stream(X.device), X, Y, w)
 
     def _take(self, stream, A, Y, w):
-        n = len(A)
+        n, rows, B, y, v = len(A), np.arange(len(A)), A, Y, w
         if n > 1 and len(distinct_rows(A[:, :8])) < n:  # else no rows are equal
-            rows, Y, w = distinct_rows(A, Y.double(), weight=w)
-            A = A[rows]
-        stream.add(A, Y, w, n)
+            rows, y, v = distinct_rows(A, Y.double(), weight=w)
+            B = A[rows]
+        stream.draw(A, Y, w, rows, y, v, lambda A: A)
+        stream.add(B, y, v, n)
         self._stream = stream
+
+    def _kept(self):
+        return self._stream.left_out(number("[0, inf)", "gcv", alpha=self.alpha))
 
     def _solution(self):
         check_is_fitted(self)
@@ -266,6 +361,8 @@ class StreamingRidge(_Streaming):
     intercept_ : float or numpy.ndarray of shape (k,)
     alpha_ : float
         The penalty in use.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows, drawn by what is in them, with their leave-one-out residuals; computed when first asked for.
     n_samples_seen_ : int
         Rows taken in, in all processes up to the last ``all_reduce`` and in this one since.
     n_features_in_ : int
@@ -275,7 +372,8 @@ class StreamingRidge(_Streaming):
 
     Notes
     -----
-    Memory: N² numbers and up to 1024 rows for "gram", up to 5N² numbers for "qr", and one block; twice
+    Memory: N² numbers and up to 1024 rows for "gram", up to 5N² numbers for "qr", up to 2000 rows that
+    intervals are made of, and one block; twice
     that within a call of ``partial_fit``, so that one that fails leaves what was there, and after
     ``all_reduce``. Results do not depend on the size or the order of the blocks but for rounding, if,
     for "gcv", no row is there twice.

@@ -15,8 +15,9 @@ from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import check_estimator
 
 import rfteach.auto
-from rfteach.auto import FAMILIES, AutoKernelClassifier, AutoKernelRegressor, Candidate, calibrate, descend, smoothed
+from rfteach.auto import FAMILIES, AutoKernelClassifier, AutoKernelRegressor, Candidate, descend
 from rfteach.columns import TableEncoder
+from rfteach.intervals import calibrate, smoothed
 
 matplotlib.use("Agg")
 BOTH = [AutoKernelRegressor, AutoKernelClassifier]

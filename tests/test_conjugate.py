@@ -1,6 +1,7 @@
 """Kernel ridge regression on many rows: conjugate gradients against the factorisation."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,6 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-import rfteach.conjugate
 from rfteach.arrays import memory_budget
 from rfteach.conjugate import gram_cg
 from rfteach.kernel_ridge import gram_solve
@@ -102,6 +102,18 @@ def test_columns_do_not_disturb_each_other():
         assert alone.n_iter <= both.n_iter + 1 and alone.residual <= 1e-9
 
 
+@pytest.mark.parametrize("sizes", [(1e-200, 1.0, 1e200), (1e200, 1.0, 1.0)])
+def test_each_column_has_its_unit(sizes):
+    """Targets of very different scales in one call: each is fitted as if it were alone."""
+    X, Y, w = problem()
+    y = Y[:, 0]
+    right = gram_cg(Laplacian(), X, y, 0.1, w, tol=1e-9)
+    found = gram_cg(Laplacian(), X, y[:, None] * np.array(sizes), 0.1, w, tol=1e-9)
+    assert found.residual <= 1e-9
+    np.testing.assert_allclose(found.coef / sizes, np.tile(right.coef[:, None], 3), atol=1e-9)
+    np.testing.assert_allclose(found.intercept / sizes, np.full(3, right.intercept), atol=1e-9)
+
+
 def test_the_order_of_rows_shifts_and_units():
     X, Y, w = problem()
     Y, order = Y[:, :2], np.random.default_rng(1).permutation(200)
@@ -121,7 +133,7 @@ def test_the_order_of_rows_shifts_and_units():
 
 
 def _times(found, factor):
-    return rfteach.conjugate.ConjugateRidge(found.coef * factor, found.intercept * factor, 0, 0.0)
+    return replace(found, coef=found.coef * factor, intercept=found.intercept * factor)
 
 
 def test_the_error_is_within_its_bounds_for_each_tolerance():
@@ -155,8 +167,8 @@ def test_a_warning_names_tol_and_max_iter_and_the_best_iterate_comes_back():
 
 def test_where_rounding_ends_it():
     X, Y, w = problem()
-    for lam in (1e-8, 1e-100):
-        with pytest.warns(ConvergenceWarning, match="tol below 1e-5"):
+    for lam in (1e-14, 1e-100):
+        with pytest.warns(ConvergenceWarning, match="rounding|at this rate"):
             found = gram_cg(Gaussian(3.0), X, Y, lam, w)
         assert np.isfinite(found.coef).all() and found.residual <= 1 + 1e-6
     with warnings.catch_warnings():
@@ -185,11 +197,67 @@ def test_the_matrix_is_made_once_and_only_where_it_fits(monkeypatch):
         return gram(self, A, B)
 
     monkeypatch.setattr(Laplacian, "gram", counted)
-    for memory, tol, expected in ((4 * 150**2, 1e-3, torch.float32), (4 * 150**2 - 1, 1e-3, None),
-                                  (8 * 150**2, 1e-6, torch.float64), (8 * 150**2 - 1, 1e-6, None)):
+    monkeypatch.setattr(Gaussian, "gram", counted)
+    for memory, tol, expected in ((4 * 150**2, 1e-3, [torch.float32]), (4 * 150**2 - 1, 1e-3, []),
+                                  (4 * 150**2, 1e-9, [torch.float32])):
         made.clear()
         gram_cg(Laplacian(), X, Y, 0.1, n_landmarks=20, memory=memory, tol=tol)
-        assert [dtype for rows, cols, dtype in made if rows == cols == 150] == ([expected] if expected else [])
+        assert [dtype for rows, cols, dtype in made if rows == cols == 150] == expected
+    for memory, expected in ((8 * 150**2, [torch.float32, torch.float64]), (8 * 150**2 - 1, [torch.float32])):
+        made.clear()  # a penalty below what float32 can do
+        assert gram_cg(Gaussian(30.0), X, Y[:, 0], 1e-6, n_landmarks=20, memory=memory, tol=1e-6).residual <= 1e-6
+        assert [dtype for rows, cols, dtype in made if rows == cols == 150] == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kernel", [Laplacian(2.0), Matern(1.5, 2.0), Gaussian(10.0)], ids=repr)
+def test_the_residual_and_its_bounds_are_true(kernel, dtype):
+    """(3.44) to (3.46) against the factorisation in float64, down to penalties where products in float32 are no longer enough."""
+    X, Y, w = problem(300)
+    X, y, new = X.astype(dtype), Y[:, 1], np.random.default_rng(2).normal(size=(200, 3)) + 5
+    K, p = kernel(X.astype(float)), w / w.sum()
+    width = np.sqrt(1 - 2 * kernel(new, X.astype(float)) @ p + p @ K @ p)
+    for lam in (1.0, 1e-2, 1e-4, 1e-6):
+        right = gram_solve(K, y, lam, w, left_out=False)
+        for tol, m in ((1e-2, 20), (1e-6, 20), (1e-6, 150)):
+            found = gram_cg(kernel, X, y, lam, w, tol=tol, n_landmarks=m, max_iter=3000)
+            seen = w > 0
+            shift = y - K @ found.coef - found.intercept - np.divide(lam * found.coef, w, where=seen, out=np.zeros(300))
+            relative = np.sqrt(p @ shift**2 / (p @ (y - p @ y) ** 2))
+            assert found.residual <= tol and relative <= 1.02 * found.residual + 2e-7 * (dtype == np.float32), (lam, tol, m)
+            apart, constant = found.coef - right.coef, found.intercept - right.intercept
+            slack = 1e-6 * np.std(y) if lam > 1e-5 and dtype == np.float64 else 1e-4 * np.std(y)
+            assert np.sqrt(p @ (K @ apart + constant) ** 2) <= found.error_bound + slack
+            norm = np.sqrt(max(0, apart @ K @ apart))
+            assert norm <= found.norm_bound * 1.01 + slack / lam**0.5
+            assert found.norm_bound <= found.error_bound / 2 * np.sqrt(w.sum() / lam) * (1 + 1e-9)
+            assert (abs(kernel(new, X.astype(float)) @ apart + constant) <= width * found.norm_bound + 2 * slack).all()
+
+
+def test_the_norm_is_bounded_nearer_with_landmarks_and_one_weight_for_all():
+    X, Y, w = problem(300)
+    half = lambda found: found.error_bound / 2 * np.sqrt(w.sum() / 1e-3)
+    with pytest.warns(ConvergenceWarning):
+        found = gram_cg(Laplacian(2.0), X, Y[:, 0], 1e-3, w, n_landmarks=20, max_iter=3)
+    assert 0 < found.norm_bound < 0.999 * half(found)
+    with pytest.warns(ConvergenceWarning):
+        without = gram_cg(Laplacian(2.0), X, Y[:, 0], 1e-3, w, n_landmarks=0, max_iter=3)
+    assert np.isclose(without.norm_bound, half(without))
+    W = np.stack([w, w[::-1]], 1)
+    with pytest.warns(ConvergenceWarning):
+        several = gram_cg(Laplacian(2.0), X, Y[:, :2], 1e-3, W, n_landmarks=20, max_iter=3)
+    np.testing.assert_allclose(several.norm_bound, half(several))
+
+
+def test_history_and_what_is_said_of_too_few_landmarks():
+    X, Y, w = problem(300)
+    found = gram_cg(Laplacian(2.0), X, Y[:, 0], 1e-2, w, n_landmarks=100, tol=1e-6)
+    assert len(found.history) == found.n_iter and found.history[-1] < 1e-3 * found.history[0]
+    with pytest.warns(ConvergenceWarning, match=r"it takes about \d+ more: raise n_landmarks \(now 5\)") as caught:
+        short = gram_cg(Laplacian(2.0), X, Y[:, 0], 1e-2, w, n_landmarks=5, tol=1e-6, max_iter=40)
+    more = int(str(caught[0].message).split("about ")[1].split()[0])
+    needed = gram_cg(Laplacian(2.0), X, Y[:, 0], 1e-2, w, n_landmarks=5, tol=1e-6, max_iter=5000).n_iter - short.n_iter
+    assert needed / 3 < more < 3 * needed
 
 
 def test_kinds(device):

@@ -77,7 +77,7 @@ def fitted(name):
         model.fit(X, y)
     if y is None:
         return model, lambda A: [model.transform(A)]
-    if hasattr(model, "predict_proba"):
+    if isinstance(model, rt.AutoKernelClassifier):
         return model, lambda A: [model.decision_function(A), model.predict_proba(A)]
     return model, lambda A: [getattr(model, "decision_function", model.predict)(A)]
 

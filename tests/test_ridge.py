@@ -38,6 +38,7 @@ import rfteach.streaming
 from rfteach.arrays import memory_budget
 from rfteach.features import RandomFourierFeatures
 from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
+from rfteach.kernel_ridge import gram_solve
 from rfteach.processes import process_group
 from rfteach.ridge import loo_error, pinv_solve, ridge, ridge_path
 from rfteach.streaming import StreamingRidge
@@ -865,3 +866,17 @@ def test_masked_labels_of_a_block_are_refused():
     X, y = np.arange(6.0)[:, None], np.ma.array([0, 1, 0, 1, 0, 1], mask=[1, 0, 0, 0, 0, 0])
     with pytest.raises(ValueError, match="mask"):
         RandomFeatureRidgeClassifier(alpha=1.0).partial_fit(X, y, classes=[0, 1])
+
+
+@pytest.mark.parametrize("criterion", ["loo", "gcv"])
+@pytest.mark.parametrize("n_components", [100, 300, 1000])
+def test_rows_left_out_in_float32_are_those_of_the_factorisation(n_components, criterion):
+    """Features as many as rows or more, moments in the dtype of X: the residuals are those of the same features in float64."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(100, 10)).astype(np.float32)
+    y = (10 * np.sin(3 * X[:, 0] * X[:, 1]) + 5 * X[:, 2] + 0.1 * rng.normal(size=100)).astype(np.float32)
+    features = RandomFourierFeatures(bandwidth=2.0, n_components=n_components, form="paired", random_state=0)
+    model = RandomFeatureRidge(features, criterion, solver="gram").fit(X, y)
+    A, left = model.features_.transform(X).astype(float), model.left_out_
+    right = gram_solve(A @ A.T, y.astype(float), model.alpha_).residuals[left.rows]
+    np.testing.assert_allclose(left.residuals[:, 0], right, atol=1e-5 * abs(right).max())

@@ -6,26 +6,33 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from scipy.special import softmax
 from scipy.stats import kstest
 from sklearn.base import clone
+from sklearn.datasets import load_iris, make_classification
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct
+from sklearn.metrics import log_loss
 from sklearn.preprocessing import FunctionTransformer
 
 import rfteach.feature_ridge
+import rfteach.streaming
 import rfteach.uncertainty
 from rfteach.adaptive import AdaptiveFeatureRegressor
-from rfteach.agop import RFMRegressor
+from rfteach.agop import RFMClassifier, RFMRegressor
 from rfteach.chaos import SparsePCE
-from rfteach.feature_ridge import RandomFeatureRidge
+from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
+from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
 from rfteach.features import RandomFourierFeatures
-from rfteach.kernels import Gaussian
 from rfteach.harfe_regressor import HARFERegressor
+from rfteach.intervals import calibrate, smoothed
+from rfteach.kernels import Gaussian
 from rfteach.projected import ProjectedSurrogate
 from rfteach.rbf import RBFRegressor
 from rfteach.srfe import SRFERegressor
+from rfteach.streaming import StreamingRidge
 from rfteach.uncertainty import interval_score, jackknife_plus, local_scale, pathwise, posterior, weighted_quantile
 
 
@@ -272,15 +279,15 @@ def refits(model, X, y, w):
     return out
 
 
-@pytest.mark.parametrize("n, N", [(60, 20), (25, 80)])
+@pytest.mark.parametrize("n, N, alpha", [(60, 20, "loo"), (25, 80, "loo"), (60, 20, 0.3), (25, 80, 0.3), (60, 20, 0.0)])
 @pytest.mark.parametrize("copies", [False, True])
-def test_residuals_that_are_kept_are_those_of_refits(n, N, copies):
+def test_residuals_that_are_kept_are_those_of_refits(n, N, copies, alpha):
     rng = np.random.default_rng(0)
     X, w = rng.normal(size=(n, 2)), rng.uniform(0.3, 2, n)
     X[n // 2 :: 3] = X[0] if copies else X[n // 2 :: 3]
     y = np.c_[np.sin(X[:, 0]), 100 * X[:, 1]] + rng.normal(size=(n, 2))
     features = RandomFourierFeatures(n_components=N, random_state=0)
-    model = RandomFeatureRidge(features).fit(X, y, w)
+    model = RandomFeatureRidge(features, alpha).fit(X, y, w)
     right, left = refits(model, X, y, w), model.left_out_
     order, order_left = np.lexsort(right.T), np.lexsort(left.residuals.T)
     np.testing.assert_allclose(left.residuals[order_left], right[order], rtol=1e-6, atol=1e-7)
@@ -291,6 +298,7 @@ def test_residuals_that_are_kept_are_those_of_refits(n, N, copies):
 REGRESSORS = {
     "ridge": RandomFeatureRidge(),
     "gcv": RandomFeatureRidge(alpha="gcv"),
+    "given": RandomFeatureRidge(alpha=0.3),
     "rbf": RBFRegressor(random_state=0),
     "srfe": SRFERegressor(100, random_state=0),
     "harfe": HARFERegressor(40, random_state=0),
@@ -349,7 +357,9 @@ def test_intervals_of_estimators_keep_kind_and_shape():
 
 
 @pytest.mark.parametrize("model", [RandomFeatureRidge(RandomFourierFeatures(n_components=30, random_state=0)),
-                                   RandomFeatureRidge(alpha="gcv", fit_intercept=False), RBFRegressor(25, random_state=0)])
+                                   RandomFeatureRidge(alpha="gcv", fit_intercept=False), RBFRegressor(25, random_state=0),
+                                   RandomFeatureRidge(RandomFourierFeatures(n_components=30, random_state=0), 1e3),
+                                   RandomFeatureRidge(alpha=1e3), RBFRegressor(25, alpha=1e3, random_state=0)])
 @pytest.mark.parametrize("k", [None, 2])
 def test_deviations_and_draws_are_those_of_the_law(model, k):
     """Of all rows, copies and weights included, in the units of the targets; for few and for many features."""
@@ -424,28 +434,264 @@ def test_dense_rows_after_sparse_ones():
 def test_why_there_is_no_law(monkeypatch):
     X, y = table()[:2]
     streamed = RandomFeatureRidge(alpha="gcv").fit(X, y).partial_fit(X, y)
-    for model in (RandomFeatureRidge(alpha=1.0).fit(X, y), streamed, RBFRegressor(alpha=0.1).fit(X, y)):
-        for call in (lambda: model.predict(X, return_std=True), model.sample_functions):
-            with pytest.raises(AttributeError, match="no law of the coefficients was kept in fit, which takes"):
-                call()
-    for model in (RandomFeatureRidge(alphas=[0.0]).fit(X[:20], y[:20]), RandomFeatureRidge().fit(X[:1], y[:1])):
+    for call in (lambda: streamed.predict(X, return_std=True), streamed.sample_functions):
+        with pytest.raises(AttributeError, match="no law of the coefficients was kept in fit, which takes.*no partial_fit"):
+            call()
+    for model in (RandomFeatureRidge(alphas=[0.0]).fit(X[:20], y[:20]), RandomFeatureRidge().fit(X[:1], y[:1]),
+                  RandomFeatureRidge(alpha=0.0).fit(X[:20], y[:20]), RBFRegressor(solver="pinv").fit(X, y)):
         with pytest.raises(AttributeError, match="a penalty above zero"):
             model.predict(X, return_std=True)
     monkeypatch.setattr(rfteach.feature_ridge, "_COVARIANCE", 100)
-    with pytest.raises(AttributeError, match="four million numbers"):
+    with pytest.raises(AttributeError, match="at most four million"):
         RandomFeatureRidge().fit(X, y).predict(X, return_std=True)
     with pytest.raises(NotFittedError):
         RandomFeatureRidge().sample_functions()
 
 
-def test_why_there_is_no_interval():
+def test_why_there_is_no_interval(monkeypatch):
     X, y = table()[:2]
-    for model in (RandomFeatureRidge(alpha=1.0).fit(X, y), RandomFeatureRidge(alpha="gcv").fit(X, y).partial_fit(X, y),
-                  RBFRegressor(alpha=0.1).fit(X, y), SRFERegressor(50, tolerance=0.5).fit(X, y),
-                  HARFERegressor(50, n_folds=None).fit(X, y)):
+    for model in (SRFERegressor(50, tolerance=0.5).fit(X, y), HARFERegressor(50, n_folds=None).fit(X, y),
+                  EigenProRegressor(max_iter=1).fit(X, y), RFMRegressor(n_rounds=0, alpha=1.0).fit(X, y)):
         with pytest.raises(AttributeError, match="no rows were left out in fit, which takes"):
             model.predict_interval(X)
-    with pytest.raises(NotFittedError):
-        RandomFeatureRidge().predict_interval(X)
+    monkeypatch.setattr(rfteach.feature_ridge, "_COVARIANCE", 100)
+    with pytest.raises(AttributeError, match="four million"):
+        RandomFeatureRidge(alpha=0.1).fit(X, y).predict_interval(X)
+    for model in (RandomFeatureRidge(), StreamingRidge(), EigenProRegressor()):
+        with pytest.raises(NotFittedError):
+            model.predict_interval(X)
     with pytest.raises(ValueError, match="at least 99 rows, got 40"):
         RandomFeatureRidge().fit(X, y).predict_interval(X, 0.99)
+
+
+# --- rows in blocks
+
+
+def in_blocks(model, X, y, w, sizes):
+    model, start = clone(model), 0
+    while start < len(X):
+        for size in sizes:
+            rows = slice(start, start + size)
+            model.partial_fit(X[rows], y[rows], sample_weight=w[rows])
+            start += size
+    return model
+
+
+def by_inputs(left):
+    order = np.lexsort(np.c_[left.targets, left.inputs].T)
+    return left.inputs[order], left.targets[order], left.w[order], left.predictions[order]
+
+
+FIXED = RandomFourierFeatures(n_components=15, bandwidth=1.5, random_state=0)
+
+
+@pytest.mark.parametrize("model", [StreamingRidge(0.5), StreamingRidge("gcv"), StreamingRidge(0.5, method="qr", fit_intercept=False),
+                                   RandomFeatureRidge(FIXED, 0.5), RandomFeatureRidge(FIXED, "gcv", solver="qr")])
+def test_a_stream_leaves_the_same_rows_out_however_it_is_cut(model):
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(5000, 3)), rng.uniform(0.3, 2, 5000)
+    Y = np.c_[np.sin(X[:, 0]), 100 * X[:, 1]] + rng.normal(size=(5000, 2))
+    w[::7] = 0
+    whole = in_blocks(model, X, Y, w, [5000])
+    right = by_inputs(whole.left_out_)
+    assert len(right[0]) == 1000 and (right[2] > 0).all()
+    order = rng.permutation(5000)
+    others = [in_blocks(model, X, Y, w, [1, 700, 13]), in_blocks(model, X[order], Y[order], w[order], [1700])]
+    if isinstance(model, StreamingRidge):
+        halves = [in_blocks(model, X[half], Y[half], w[half], [300]) for half in (slice(2100, None), slice(0, 2100))]
+        others += [halves[0].merge(halves[1]), clone(model).fit(X, Y, w)]
+    for other in others:
+        for ours, theirs in zip(by_inputs(other.left_out_), right):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(other.predict_interval(X[:5]), whole.predict_interval(X[:5]), rtol=1e-6)
+        assert sum(map(len, other._stream.drawn.numbers)) <= 2000
+    assert kstest(right[0][:, 0], X[:, 0]).pvalue > 1e-3  # a fair draw
+    assert abs((right[2].mean() - w[w > 0].mean()) / (w[w > 0].std() / 1000**0.5)) < 4
+
+
+@pytest.mark.parametrize("model", [StreamingRidge(0.5), StreamingRidge(0.5, method="qr"), RandomFeatureRidge(FIXED, 0.5)])
+def test_residuals_of_a_stream_are_those_of_refits(model):
+    """Copies in one block are left out together, each with an error of its own."""
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(60, 3)), rng.uniform(0.3, 2, 60)
+    X[20:24], w[5] = X[24], 0
+    Y = np.c_[np.sin(X[:, 0]), 100 * X[:, 1]] + rng.normal(size=(60, 2))
+    left = in_blocks(model, X, Y, w, [30, 7, 23]).left_out_
+    assert len(left.w) == 59
+    for x, target, weight, residual in zip(left.inputs, left.targets, left.w, left.residuals):
+        i = np.flatnonzero((X == x).all(1) & (Y == target).all(1))
+        assert len(i) == 1 and weight == w[i[0]]
+        rest = (X != x).any(1)
+        fit = clone(model).partial_fit(X[rest], Y[rest], sample_weight=w[rest])
+        np.testing.assert_allclose(residual, target - fit.predict(x[None])[0], rtol=1e-10, atol=1e-10)
+
+
+def test_a_stream_covers():
+    shares = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (2300, 2))
+        y = np.sin(3 * X[:, 0]) + X[:, 1] + (0.05 + 0.5 * X[:, 0] ** 2) * rng.normal(size=2300)
+        model = in_blocks(RandomFeatureRidge(alpha="gcv"), X[:300], y[:300], np.ones(300), [90])
+        low, high = model.predict_interval(X[300:], 0.9).T
+        shares.append(np.mean((low <= y[300:]) & (y[300:] <= high)))
+    assert abs(np.mean(shares) - 0.9) < 4 * np.std(shares) / 12**0.5 + 0.01
+
+
+def test_a_stream_takes_any_kind_of_rows():
+    """Sparse after dense, tensors, float32, more inputs than a scale looks at; a block that is refused changes nothing."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3))
+    y = X[:, 0] + rng.normal(size=120)
+    plain = in_blocks(RandomFeatureRidge(FIXED, 0.5), X, y, np.ones(120), [60])
+    mixed = clone(plain).partial_fit(X[:60], y[:60]).partial_fit(sp.csr_array(X[60:]), y[60:])
+    np.testing.assert_allclose(mixed.predict_interval(X[:5]), plain.predict_interval(X[:5]), rtol=1e-9)
+    before = mixed.predict_interval(X[:5])
+    with pytest.raises(ValueError, match="outputs"):
+        mixed.partial_fit(X, np.c_[y, y])
+    np.testing.assert_array_equal(mixed.predict_interval(X[:5]), before)
+    for T in (torch.from_numpy(X), torch.from_numpy(X).float()):
+        ends = StreamingRidge().partial_fit(T, torch.from_numpy(y).to(T)).predict_interval(T[:5])
+        assert ends.dtype == T.dtype and ends.shape == (5, 2)
+    wide = StreamingRidge(1.0).fit(rng.normal(size=(120, 60)), y)
+    assert wide.left_out_.F.shape == (120, 1) and np.isfinite(wide.predict_interval(np.zeros((1, 60)))).all()
+
+
+@pytest.mark.parametrize("model", [RandomFeatureRidge(alpha=1.0), RandomFeatureRidgeClassifier(alpha=1.0)])
+def test_a_block_without_weight_after_fit_changes_nothing(model):
+    X, y = table(60, 3)[:2]
+    y = y if isinstance(model, RandomFeatureRidge) else (y > 0).astype(int)
+    model = clone(model).fit(X, y)
+    before, said = model.predict(X), model.__sklearn_is_fitted__()
+    if isinstance(model, RandomFeatureRidge):
+        model.partial_fit(X[:4, :2], np.c_[y, y][:4], sample_weight=np.zeros(4))
+        assert model.predict_interval(X).shape == (60, 2)
+    else:
+        model.partial_fit(X[:4, :2], np.array(list("abab")), classes=["a", "b"], sample_weight=np.zeros(4))
+        assert model.predict_proba(X).shape == (60, 2)
+    assert said and (model.predict(X) == before).all()
+
+
+# --- classes
+
+
+def frequencies(p, right):
+    """The worst gap, over bins of the second class's probability, in standard errors of the frequency."""
+    parts = [p <= 0.25, (0.25 < p) & (p <= 0.5), (0.5 < p) & (p <= 0.75), 0.75 < p]
+    gaps = [(right[part] - p[part]).sum() / max(p[part] @ (1 - p[part]), 1.0) ** 0.5 for part in parts if part.any()]
+    return np.abs(gaps).max()
+
+
+CLASSIFIERS = {
+    "ridge": RandomFeatureRidgeClassifier(),
+    "given": RandomFeatureRidgeClassifier(alpha=1.0),
+    "metric": RFMClassifier(n_rounds=1),
+}
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_probabilities_are_frequencies(name):
+    """Noisy labels, 2000 new rows: within five standard errors and 0.03; those of a slope of one or of the fit's own rows are not."""
+    rng = np.random.default_rng(0)
+    draw = lambda n: (X := rng.normal(size=(n, 2)), rng.random(n) < 1 / (1 + np.exp(-3 * X[:, 0])))
+    X, y = draw(800)
+    model = clone(CLASSIFIERS[name]).fit(X, y)
+    X, y = draw(4000)
+    p = model.predict_proba(X)[:, 1]
+    plain = 1 / (1 + np.exp(-2 * model.decision_function(X)))
+    bins = [np.flatnonzero((low < p) & (p <= low + 0.2)) for low in np.arange(5) / 5]
+    bias = max(abs(np.mean(y[part] - p[part])) - 5 * (0.25 / len(part)) ** 0.5 for part in bins)
+    assert bias < 0.03
+    assert frequencies(p, y) < 0.6 * frequencies(plain, y)
+    assert log_loss(y, p) < log_loss(y, plain) - 0.01
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_the_most_probable_class_is_the_one_that_is_predicted(name):
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = clone(CLASSIFIERS[name]).fit(X[::2], names[::2])
+    p = model.predict_proba(X[1::2])
+    assert p.shape == (75, 3) and log_loss(names[1::2], p) < 0.2
+    np.testing.assert_allclose(p.sum(1), 1)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X[1::2])), p)
+    np.testing.assert_allclose(p, softmax(model.calibration_[0] * model.decision_function(X[1::2]), 1))
+    assert (model.classes_[p.argmax(1)] == model.predict(X[1::2])).all()
+    two = clone(model).fit(X[:100:2], names[:100:2])
+    scores, p = two.decision_function(X[:100]), two.predict_proba(X[:100])
+    np.testing.assert_allclose(np.log(p[:, 1] / p[:, 0]), 2 * two.calibration_[0] * scores, atol=1e-6)
+    assert (two.classes_[p.argmax(1)] == two.predict(X[:100])).all()
+    assert np.isfinite(two.predict_log_proba(X)).all() and p.min() > 1e-6  # no class that overlaps, and no certainty
+    for T in (X.astype(np.float32), torch.from_numpy(X)):
+        assert type(two.predict_proba(T)) is type(T) and two.predict_proba(T).dtype == T.dtype
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_weight_of_two_is_the_row_twice_and_one_member_is_enough(name):
+    X, y = make_classification(60, 4, random_state=0)
+    y[0] = 2  # the only one
+    twice = np.arange(60) % 3 == 0
+    weighted = clone(CLASSIFIERS[name]).fit(X, y, 1.0 + twice)
+    repeated = clone(CLASSIFIERS[name]).fit(np.r_[X, X[twice]], np.r_[y, y[twice]])
+    p = weighted.predict_proba(X)
+    np.testing.assert_allclose(repeated.predict_proba(X), p, rtol=1e-5)
+    assert p.shape == (60, 3) and np.isfinite(p).all() and np.isfinite(weighted.predict_log_proba(X)).all()
+    assert (p.argmax(1) == weighted.predict(X)).all() and (p > 0).all()
+
+
+def test_values_that_say_nothing_leave_the_order_of_the_classes():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 30)), rng.integers(0, 2, 40)
+    model = RandomFeatureRidgeClassifier().fit(X, y)
+    p = model.predict_proba(X)
+    assert model.calibration_[0] > 0 and (p.argmax(1) == model.predict(X)).all()
+    T = np.eye(3)[rng.integers(0, 3, 50)]
+    a, b = calibrate(-T, smoothed(T, np.ones(50)), np.ones(50), offsets=False)
+    assert 0 < a < 1e-5 and (b == 0).all()
+
+
+def test_a_slope_is_a_minimum():
+    rng = np.random.default_rng(0)
+    F, w = rng.normal(size=(100, 3)), rng.uniform(0.1, 2, 100)
+    t = smoothed(np.eye(3)[[rng.choice(3, p=p) for p in softmax(1.5 * F, 1)]], w / w.mean())
+    loss = lambda a: w @ (np.log(np.exp(a * F).sum(1)) - (t * (a * F)).sum(1))
+    a, _ = calibrate(F, t, w, offsets=False)
+    assert all(loss(a) <= loss(a * factor) for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0))
+
+
+def test_probabilities_of_rows_in_blocks():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    y = rng.random(600) < 1 / (1 + np.exp(-2 * X[:, 0]))
+    whole = RandomFeatureRidgeClassifier(FIXED, 0.5).fit(X, y)
+    stream = RandomFeatureRidgeClassifier(FIXED, 0.5)
+    for rows in np.array_split(np.arange(600), 7):
+        stream.partial_fit(X[rows], y[rows], classes=[False, True])
+    np.testing.assert_allclose(stream.predict_proba(X), whole.predict_proba(X), rtol=1e-5)
+    left, other = by_inputs(whole.left_out_), by_inputs(stream.left_out_)
+    np.testing.assert_allclose(left[3], other[3], rtol=1e-9, atol=1e-9)
+
+
+# --- EigenPro
+
+
+def test_validation_data_of_eigenpro_gives_intervals_and_probabilities():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (3300, 2))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] + (0.05 + 0.5 * X[:, 0] ** 2) * rng.normal(size=3300)
+    model = EigenProRegressor(max_iter=10, random_state=0).fit(X[:400], y[:400], X[400:700], y[400:700])
+    left = model.left_out_
+    np.testing.assert_allclose(left.residuals[:, 0], y[400:700][left.rows] - model.predict(X[400:700][left.rows]), atol=1e-10)
+    low, high = model.predict_interval(X[700:]).T
+    assert abs(np.mean((low <= y[700:]) & (y[700:] <= high)) - 0.9) < 0.06  # three standard errors of 300 rows
+    labels = rng.random(3300) < 1 / (1 + np.exp(-3 * X[:, 0]))
+    model = EigenProClassifier(max_iter=10, random_state=0)
+    assert not hasattr(clone(model).fit(X[:400], labels[:400]), "predict_proba")
+    model.fit(X[:400], labels[:400], X[400:700], labels[400:700])
+    p = model.predict_proba(X[700:])
+    assert log_loss(labels[700:], p) < 0.6 and (p.argmax(1) == model.predict(X[700:])).all()
+    model.partial_fit(X[:50], labels[:50])
+    for call in (lambda: model.left_out_, lambda: model.calibration_):
+        with pytest.raises(AttributeError, match="takes validation data, X_val and y_val, and no partial_fit after it"):
+            call()
+    assert not hasattr(model, "predict_proba")

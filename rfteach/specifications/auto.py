@@ -234,7 +234,7 @@ slope_and_offset = Exercise("auto.slope_and_offset", "[a, b]", sizes=(2, 3, 5, 8
 
 
 def _targets(y, w):
-    """The targets (13.15) for the second of two classes."""
+    """The targets (14.14) for the second of two classes."""
     count = [sum(w[y == c]) for c in (0, 1)]
     return np.array([(count[1] + 1) / (count[1] + 2) if c == 1 else 1 / (count[0] + 2) for c in y])
 
@@ -309,7 +309,7 @@ def _(theta, given, answer):
 def _(theta, given, answer):
     total, t = sum(given.w), _targets(given.y, given.w)
     found = given.w @ _probabilities(*theta, given.f) / total
-    return differ(found, given.w @ t / total, "the mean probability", "the mean target (13.15)", 1e-6)
+    return differ(found, given.w @ t / total, "the mean probability", "the mean target (14.14)", 1e-6)
 
 
 @slope_and_offset.property("the values have nothing left to say")

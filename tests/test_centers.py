@@ -1,0 +1,241 @@
+"""Kernel models with few centres: projected steps against their definition, limits against least squares, estimators."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
+
+import rfteach.centers
+from rfteach.arrays import memory_budget
+from rfteach.centers import CentersClassifier, CentersRegressor, Projection, projected_steps
+from rfteach.kernels import Gaussian, Laplacian, Laplacian1, Matern
+from rfteach.preconditioning import preconditioner
+
+KERNELS = [Laplacian(2.0), Gaussian(1.0), Matern(1.5, [0.5, 1.0, 2.0]), Laplacian1(3.0)]
+QUIET = dict(early_stopping=False, fit_intercept=False)
+
+
+def problem(n=300, p=25, seed=0):
+    """Rows X (n, 3), targets Y (n, 2) that no model of the size can meet, and centres Z (p, 3), some of them rows."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    Y = np.stack([np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=n), X[:, 1] * X[:, 2]], 1)
+    return X, Y, np.concatenate([X[: p // 2], rng.normal(size=(p - p // 2, 3))])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("T", [1, 2, 5])
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_steps_are_those_of_functions(kernel, T, dtype):
+    """The function as coefficients at rows and centres, all of them at once, by the Gram matrix of all points."""
+    X, Y, Z = problem(60)
+    batches = np.array_split(np.arange(40), T)
+    P = preconditioner(kernel(Z[:12]), 4)
+    V, D = P.vectors.numpy(), P.weights.numpy()
+    points = np.concatenate([Z, X])
+    G, p = kernel(points), len(Z)
+    start = np.random.default_rng(1).normal(size=(p, 2))
+    a = np.concatenate([start, np.zeros_like(Y)])
+    for rows in batches:
+        g = G[p + rows] @ a - Y[rows]
+        a[p + rows] -= 0.01 * g
+        a[:12] += 0.01 * V @ (D[:, None] * (V.T @ (G[:12, p + rows] @ g)))
+    right = np.linalg.solve(G[:p, :p], G[:p] @ a)
+    tensors = [torch.from_numpy(A).to(dtype) for A in (X, Y, Z, start)]
+    X, Y, Z, c = tensors
+    loss = projected_steps(c, [(X[rows], Y[rows]) for rows in batches], kernel, Z, 0.01,
+                           preconditioner(kernel.gram(Z[:12], Z[:12]), 4), Projection(kernel, Z))
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-3
+    np.testing.assert_allclose(kernel(points, points[:p]) @ c.double().numpy(), G[:, :p] @ right, atol=tolerance * abs(right).max())
+    assert loss.dtype == torch.float64 and loss > 0
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_a_projection_interpolates_at_the_centres(kernel):
+    X, Y, Z = problem()
+    h = torch.from_numpy(kernel(Z, X) @ Y)
+    for U in (Z, np.concatenate([Z, Z[:5]])):  # centres that repeat
+        values = torch.from_numpy(kernel(U, X) @ Y)
+        for method, tolerance in (("auto", 1e-6), ("cholesky", 1e-6), ("iterations", 0.05)):
+            u = Projection(kernel, U, method)(values)
+            assert torch.isfinite(u).all() and u.shape == values.shape
+            off = (torch.from_numpy(kernel(Z, U)) @ u - h).norm() / h.norm()
+            assert off < tolerance, (method, off)
+    again = pickle.loads(pickle.dumps(Projection(kernel, Z)))
+    assert torch.equal(again(h), Projection(kernel, Z)(h))
+
+
+def relative_excess(model, kernel, X, Y, Z):
+    """Training error above that of SciPy's least squares, relative to it, (r,)."""
+    A = kernel(X, Z)
+    least = ((A @ scipy.linalg.lstsq(A, Y)[0] - Y) ** 2).sum(0)
+    return ((model.predict(X) - Y) ** 2).sum(0) / least - 1
+
+
+@pytest.mark.parametrize("method", ["cholesky", "iterations"])
+@pytest.mark.parametrize("n_eigen", [0, 8])
+def test_comes_to_least_squares(n_eigen, method, monkeypatch):
+    if method == "iterations":
+        monkeypatch.setattr(rfteach.centers, "MOST", 1)
+    X, Y, Z = problem()
+    kernel, steps = Laplacian(2.0), 1500 if method == "cholesky" else 300
+    model = CentersRegressor(kernel, centers=Z, batch_size=len(X), delay=1, max_iter=steps, n_eigen=n_eigen, random_state=0, **QUIET)
+    excess = relative_excess(model.fit(X, Y), kernel, X, Y, Z)
+    assert (excess > -1e-9).all() and (excess < ({"cholesky": 0.02, "iterations": 0.05}[method] if not n_eigen else 1e-3 if method == "cholesky" else 0.02)).all(), excess
+
+
+def test_the_mean_of_an_epoch_is_near_least_squares():
+    X, Y, Z = problem()
+    kernel = Laplacian(2.0)
+    model = CentersRegressor(kernel, centers=Z, batch_size=30, max_iter=400, n_eigen=8, random_state=0, **QUIET).fit(X, Y)
+    assert (relative_excess(model, kernel, X, Y, Z) < 0.01).all()
+    assert model.delay_ == 1 and model.batch_size_ == 30 and model.n_eigen_ == 8
+
+
+def test_a_delay_gives_nearly_the_same_fit():
+    X, Y, Z = problem(2000, 200)
+    fits = [CentersRegressor(Laplacian(2.0), centers=Z, batch_size=50, delay=T, max_iter=10, random_state=0, **QUIET).fit(X, Y).predict(X)
+            for T in (1, 4)]
+    assert 0 < np.abs(fits[0] - fits[1]).max() and ((fits[0] - fits[1]) ** 2).mean() < 0.01 * Y.var()
+
+
+@pytest.mark.parametrize("model", [CentersRegressor(centers=20, max_iter=3), CentersClassifier(centers=20, max_iter=3)],
+                         ids=lambda model: type(model).__name__)
+@pytest.mark.filterwarnings("ignore")
+def test_contract(model):
+    check_estimator(model)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dtypes_kinds_and_shapes(dtype):
+    X, Y, Z = (A.astype(dtype) for A in problem())
+    one = CentersRegressor(centers=20, random_state=0, max_iter=3).fit(X, Y[:, 0])
+    two = CentersRegressor(centers=20, random_state=0, max_iter=3).fit(torch.from_numpy(X), torch.from_numpy(Y))
+    assert one.predict(X).dtype == dtype and one.predict(X).shape == (300,) and one.dual_coef_.shape == (20,)
+    found = two.predict(torch.from_numpy(X))
+    assert isinstance(found, torch.Tensor) and str(found.dtype) == f"torch.{dtype}" and found.shape == (300, 2)
+    assert two.centers_.shape == (20, 3) and two.centers_.dtype == dtype and two.dual_coef_.shape == (20, 2)
+    assert isinstance(one.intercept_, float) and two.intercept_.shape == (2,)
+    right = two.kernel_(X, two.centers_) @ two.dual_coef_ + two.intercept_
+    np.testing.assert_allclose(found.numpy(), right, atol=1e-4)
+    assert {tuple(z) for z in two.centers_} <= {tuple(x) for x in X}
+
+
+def test_centres_are_different_rows():
+    X = np.repeat(problem(30)[0], 10, axis=0)
+    model = CentersRegressor(centers=100, random_state=0, max_iter=2).fit(X, X[:, 0])
+    assert len(np.unique(model.centers_, axis=0)) == len(model.centers_) <= 30
+
+
+def test_the_same_seed_gives_the_same_fit_from_memory_and_from_a_file(tmp_path):
+    X, Y, _ = problem(6000)
+    np.save(tmp_path / "X.npy", X)
+    ways = dict(centers=50, max_iter=3)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    fits = [CentersRegressor(random_state=0, **ways).fit(A, Y).dual_coef_ for A in (X, mapped)]
+    np.testing.assert_array_equal(*fits)
+    with memory_budget(4096):
+        tight = CentersRegressor(random_state=0, **ways).fit(X, Y)
+    np.testing.assert_allclose(tight.dual_coef_, fits[0], rtol=1e-6, atol=1e-8)
+    assert not np.array_equal(CentersRegressor(random_state=1, **ways).fit(X, Y).dual_coef_, fits[0])
+
+
+@pytest.mark.parametrize("n", [2, 30, 300, 5500])
+def test_on_noise_it_is_hardly_worse_than_the_constant(n):
+    worse = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X, y, fresh = rng.normal(size=(n, 3)), rng.normal(size=n), rng.normal(size=(1000, 3))
+        model = CentersRegressor(centers=100, max_iter=6, random_state=0).fit(X, y)
+        worse.append(np.mean(model.predict(fresh) ** 2) - y.mean() ** 2)
+    assert np.mean(worse) < (0.5 if n < 300 else 0.05), worse
+
+
+def test_validation_decides():
+    X, Y, _ = problem(6000)
+    model = CentersRegressor(centers=100, random_state=0, max_iter=8).fit(X, Y)
+    losses = model.validation_loss_
+    assert len(losses) == model.n_iter_ + 1 and losses.min() < losses[0] and "validation_loss" in model.history_
+    few = CentersRegressor(centers=100, random_state=0, max_iter=8).fit(X[:400], Y[:400])
+    assert few.n_iter_ == few.validation_loss_.argmin() and "validation_loss" not in few.history_
+    plain = CentersRegressor(centers=100, random_state=0, max_iter=8, early_stopping=False).fit(X, Y)
+    assert len(plain.validation_loss_) == 0 and plain.n_iter_ == 8
+
+
+def test_pieces():
+    X, Y, _ = problem(3000)
+    model = CentersRegressor(Laplacian(2.0), centers=100, random_state=0)
+    errors = [float(((model.partial_fit(X[a : a + 1000], Y[a : a + 1000]).predict(X) - Y) ** 2).mean()) for a in (0, 1000, 2000)]
+    assert model.n_iter_ == 3 and errors[-1] < errors[0] < Y.var()
+    before = model.dual_coef_.copy()
+    with pytest.raises(ValueError, match="2 outputs as before, got 1"):
+        model.partial_fit(X, Y[:, :1])
+    np.testing.assert_array_equal(model.dual_coef_, before)
+
+
+def test_classes():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["a", "b", "c"])[y]
+    model = CentersClassifier(bandwidth=1.0, centers=40, random_state=0).fit(X, names)
+    assert model.score(X, names) > 0.95 and model.decision_function(X).shape == (150, 3)
+    two = CentersClassifier(bandwidth=1.0, centers=40, random_state=0).fit(X[:100], names[:100])
+    assert two.score(X[:100], names[:100]) == 1 and two.decision_function(X).shape == (150,) and two.dual_coef_.shape == (40, 1)
+    pieces = CentersClassifier(bandwidth=1.0, centers=40, random_state=0).partial_fit(X, names, classes=["a", "b", "c"])
+    assert pieces.partial_fit(X, names).score(X, names) > 0.8
+    with pytest.raises(ValueError, match="classes must be given"):
+        CentersClassifier().partial_fit(X, names)
+
+
+def test_warnings_and_steps_that_diverge():
+    X, Y, Z = problem()
+    with pytest.raises(ValueError, match=r"diverges with step_size=1e\+06.*bound \(8.11\)"):
+        CentersRegressor(centers=20, step_size=1e6, random_state=0).fit(X, Y)
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        CentersRegressor(centers=20, tol=1e-6, max_iter=2, early_stopping=False, random_state=0).fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = CentersRegressor(centers=20, tol=0.1, max_iter=200, early_stopping=False, random_state=0).fit(X, Y)
+    assert model.n_iter_ < 200
+
+
+def test_an_automatic_step_that_diverges_is_halved(monkeypatch):
+    X, Y, _ = problem()
+    monkeypatch.setattr(rfteach.centers, "largest_step", lambda *args: 1e5)
+    with pytest.warns(ConvergenceWarning, match="starts again with half the step"):
+        model = CentersRegressor(centers=20, max_iter=3, early_stopping=False, random_state=0).fit(X, Y)
+    assert model.step_factor_ < 1 and ((model.predict(X) - Y) ** 2).mean() < 1.1 * Y.var()
+
+
+@pytest.mark.parametrize("X, y", [([[1.0]], [3.0]), ([[1.0], [1.0]], [2.0, 4.0]), (np.ones((30, 2)), np.arange(30.0)),
+                                  (np.arange(40.0)[:, None], np.full(40, 7.0))])
+def test_degenerate_rows(X, y):
+    model = CentersRegressor(random_state=0, max_iter=3).fit(X, y)
+    assert np.isfinite(model.predict(X)).all() and abs(model.predict(X).mean() - np.mean(y)) < 0.5
+
+
+@pytest.mark.parametrize("bad, error, words", [
+    (dict(centers=0), ValueError, "centers must be"), (dict(centers="kmeans"), TypeError, "centers must be a number or an array"),
+    (dict(centers=np.ones((4, 2))), ValueError, "centers"), (dict(delay=0), ValueError, "delay"), (dict(batch_size=0), ValueError, "batch_size"),
+    (dict(step_size=-1), ValueError, "step_size"), (dict(max_iter=0), ValueError, "max_iter"), (dict(tol=-1), ValueError, "tol"),
+    (dict(n_eigen=-1), ValueError, "n_eigen"), (dict(validation_fraction=1.0), ValueError, "validation_fraction"),
+    (dict(early_stopping="no"), TypeError, "early_stopping"), (dict(centers=[[np.nan] * 3]), ValueError, "centers contains NaN"),
+    (dict(kernel="gausian"), ValueError, "gausian"),
+])
+def test_parameters_outside_of_their_range(bad, error, words):
+    X, Y, _ = problem(40)
+    model = CentersRegressor(**bad)
+    with pytest.raises(error, match=words):
+        model.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+def test_a_projection_refuses_other_methods():
+    with pytest.raises(ValueError, match="method must be"):
+        Projection("gaussian", [[0.0]], "qr")
