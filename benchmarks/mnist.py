@@ -35,6 +35,7 @@ def runs():
         "Cauchy, RKHS": dict(kernel=Cauchy(math.sqrt(40)), **EIGENPRO_SETTINGS),
         "Cauchy, features": dict(feature_map=fourier(Cauchy(math.sqrt(40))), **EIGENPRO_SETTINGS),
         "bandwidth 5": dict(kernel=gaussian, max_iter=10),
+        "with momentum": dict(kernel=gaussian, max_iter=10, momentum=True),
         "the same, nothing kept": dict(kernel=gaussian, max_iter=3, cache=None),
     }
     for sigma in (3.0, 4.0, 7.0):

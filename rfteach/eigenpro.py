@@ -35,7 +35,7 @@ def _check_parameters(model):
     integer(1, max_iter=model.max_iter, n_iter_no_change=model.n_iter_no_change)
     number("[0, inf)", tol=model.tol, cache_size=model.cache_size)
     number("[0, 1)", validation_fraction=model.validation_fraction)
-    flag(early_stopping=model.early_stopping)
+    flag(early_stopping=model.early_stopping, momentum=model.momentum)
     choice("auto", "full", "half", None, cache=model.cache)
     choice(None, *_DTYPES, dtype=None if model.dtype is None else _word(model.dtype))
     if model.early_stopping and not model.validation_fraction > 0:
@@ -65,6 +65,7 @@ class _Parameters(Model):
         n_subsample="auto",
         batch_size="auto",
         step_size="auto",
+        momentum=False,
         max_iter=20,
         tol=0.0,
         fit_intercept=True,
@@ -88,6 +89,7 @@ class _Parameters(Model):
         self.n_subsample = n_subsample
         self.batch_size = batch_size
         self.step_size = step_size
+        self.momentum = momentum
         self.max_iter = max_iter
         self.tol = tol
         self.fit_intercept = fit_intercept
@@ -143,6 +145,10 @@ class _Fitted(_Parameters):
     lam_ = _shown("P.lam", "The largest eigenvalue of the preconditioned operator.")
     beta_ = _shown("P.beta", "The largest value of the preconditioned kernel.")
     seconds_of_setup_ = _shown("seconds_of_setup", "Seconds before the first epoch.")
+
+    @property
+    def span_(self):
+        return getattr(self._fitted().momentum, "span", 1.0)
 
     @property
     def n_eigen_(self):
@@ -311,6 +317,10 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
         Step η, which multiplies the mean over the batch. "auto" is half of the bound (8.11); should the loss exceed
         four times that of the start all the same, training starts again with half of it, and a `ConvergenceWarning`
         says so.
+    momentum : bool, default False
+        Whether steps remember earlier ones, (8.17): fewer epochs to the interpolant, for targets with little noise. The
+        memory grows, (8.19), after epochs with a new least loss; where the loss exceeds one and a half times the least, or
+        none of five epochs brought a new least, it starts again from plain steps. ``partial_fit`` makes plain steps.
     max_iter : int, default 20
         Epochs; with ``early_stopping`` the most that are run. Stopping early regularises.
     tol : float, default 0.0
@@ -368,7 +378,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
     kernel_, feature_map_ : rfteach.kernels.Kernel, transformer
         What was used of the two.
     history_ : dict of str to list
-        By epoch: "loss" (mean squared residual), "train_error" (the same), both of the residuals before each step;
+        By epoch: "loss" (mean squared residual), "train_error" (the same), both of the residuals before each step, where
+        momentum looks ahead;
         "validation_loss" and "validation_error" (again the same), where there is validation data; "seconds".
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out to choose the number of epochs, after 0, 1, 2, … of them;
@@ -381,6 +392,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
         Epochs that were run, and what was used in them.
     step_factor_ : float
         Part of ``step_size_`` that was taken: 1 unless shorter steps validated better, or the iteration diverged.
+    span_ : float
+        Memory of the momentum after the last epoch, in epochs; 1 for plain steps.
     eigenvalues_, lam_, beta_ : numpy.ndarray of shape (n_eigen_,), float, float
         Leading eigenvalues of the kernel operator, and λ and β of the preconditioned kernel, (8.8).
     cache_, seconds_of_setup_ : {"full", "half", None}, float
@@ -396,7 +409,7 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
 
     References
     ----------
-    Ma and Belkin (2017), algorithm 1; Ma and Belkin (2019).
+    Ma and Belkin (2017), algorithm 1; Ma and Belkin (2019). For momentum Liu and Belkin (2018).
 
     Examples
     --------
@@ -414,9 +427,9 @@ class EigenProClassifier(ProbabilityMixin, _EigenPro, Classifier):
 
     Parameters
     ----------
-    kernel, bandwidth, feature_map, n_eigen, n_subsample, batch_size, step_size, max_iter, tol
+    kernel, bandwidth, feature_map, n_eigen, n_subsample, batch_size, step_size, momentum
         As for `EigenProRegressor`.
-    fit_intercept, validation_fraction, n_iter_no_change, cache, cache_size, dtype, device
+    max_iter, tol, fit_intercept, validation_fraction, n_iter_no_change, cache, cache_size, dtype, device
         As for `EigenProRegressor`; the means are the shares of the classes.
     early_stopping : bool, default True
         As for `EigenProRegressor`, by the mean squared error of the targets, which is less coarse than
@@ -442,7 +455,7 @@ class EigenProClassifier(ProbabilityMixin, _EigenPro, Classifier):
         Means of the targets.
     X_fit_, kernel_, feature_map_, n_iter_, validation_loss_, batch_size_, step_size_, step_factor_
         As for `EigenProRegressor`.
-    n_eigen_, eigenvalues_
+    n_eigen_, eigenvalues_, span_
         As for `EigenProRegressor`.
     lam_, beta_, cache_, seconds_of_setup_, n_features_in_, feature_names_in_
         As for `EigenProRegressor`.

@@ -19,8 +19,8 @@ from sklearn.base import clone
 from .arrays import as_tensor, block_bytes, empty
 from .bandwidth import fit_kernel
 from .features import RandomFourierFeatures
-from .preconditioning import Preconditioner, critical_batch_size, eigenpro_step, largest_step
-from .preconditioning import mixed_product, preconditioner
+from .preconditioning import Momentum, Preconditioner, critical_batch_size, eigenpro_step
+from .preconditioning import largest_step, mixed_product, preconditioner
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #bf56b040
 class KernelSpace:
@@ -368,6 +368,8 @@ class Descent:
     n_iter, history : int, dict of str to list
         Epochs, and what was noted of each.
     seconds_of_setup : float
+    momentum : Momentum or None
+        None makes plain steps.
     """
 
     space: KernelSpace | FeatureSpace
@@ -386,36 +388,50 @@ class Descent:
     n_iter: int = 0
     history: dict[str, list[float]] = field(default_factory=dict)
     seconds_of_setup: float = 0.0
+    momentum: Momentum | None = None
 
     def copy(self):
         """One that goes on from here, and leaves this one as it is."""
-        return replace(self, c=self.c.clone(), history={name: [*values] for name, values in self.history.items()})
+        momentum = self.momentum and replace(self.momentum, z=self.momentum.z.clone())
+        history = {name: [*values] for name, values in self.history.items()}
+        return replace(self, c=self.c.clone(), history=history, momentum=momentum)
+
+    def at(self, c):
+        """The same, in place, with coefficients c (n, r) or (N, r) and no velocity."""
+        self.c, self.momentum = c, self.momentum and Momentum(torch.zeros_like(c))
+        return self
 
     def without_rows(self):
         """One whose rows are all still to come: no centres, in the RKHS."""
         if self.space.centers is None:
             return self
-        return replace(self, space=KernelSpace(self.space.kernel, self.space.centers[:0]), c=self.c[:0])
+        return replace(self, space=KernelSpace(self.space.kernel, self.space.centers[:0])).at(self.c[:0])
 
     def epoch(self, rows, data):
         """One pass over the rows: mean squared residual and error, each before its step, and those of validation."""
         start, order = time.perf_counter(), np.arange(-(-len(data.Y) // self.batch_size))
         if self.n_iter:  # not in the first pass: the rows are in random order
             order = np.random.default_rng([self.seed, self.n_iter]).permutation(len(order))
-        loss, error = self.steps(rows, data.Y, order)
+        loss, error = self.steps(rows, data.Y, order, momentum=self.momentum)
         record = {"loss": loss, "train_error": error, "seconds": time.perf_counter() - start}
         if data.X_val is not None:
             record["validation_loss"], record["validation_error"] = self.errors(rows, len(data.X), data.Y_val)
         return record
 
-    def steps(self, rows, Y, order, first=0):
+    def steps(self, rows, Y, order, first=0, momentum=None):
         """Steps on batches in this order, whose rows are centres from ``first`` on; as `epoch`."""
         n, B, loss, wrong = len(Y), self.batch_size, 0.0, 0.0
+        step, losses = self.step * self.factor, self.history.get("loss", [0.0])
+        grow, rate = losses[-1] <= min(losses), step * self.P.least / B
         for t in order:
             batch = slice(t * B, min((t + 1) * B, n))
-            y, share = Y[batch], (batch.stop - batch.start) / B
+            y, rows_here = Y[batch], batch.stop - batch.start
             place = self.space.place(slice(first + batch.start, first + batch.stop))
-            g = eigenpro_step(self.c, rows[batch], y, self.step * self.factor * share, self.P, place)
+            moving = ()
+            if momentum is not None:
+                momentum.ahead(self.c, rows_here / n, rate, grow)
+                moving = momentum.z, momentum.span
+            g = eigenpro_step(self.c, rows[batch], y, step * (rows_here / B), self.P, place, *moving)
             loss = loss + g.double().square().sum()
             wrong = wrong + self.mistakes(g, y, self.intercept)
         return float(loss) / Y.numel(), float(wrong) / n
@@ -431,10 +447,13 @@ class Descent:
         return float(loss) / Y.numel(), float(wrong) / len(Y)
 
     def note(self, record):
-        """Put the record of an epoch into the history."""
+        """Put the record of an epoch into the history; momentum that does harm or no good is taken away."""
         for name, value in record.items():
             self.history.setdefault(name, []).append(value)
         self.n_iter += 1
+        losses = self.history["loss"]
+        if losses[-1] > 1.5 * min(losses) or min(losses[-5:]) > min(losses):
+            self.at(self.c)
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #352e2419
 def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None):
@@ -449,6 +468,7 @@ def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None):
     Z, start = centred(Y, intercept, X, "y"), time.perf_counter()
     space = open_space(settings, X, Z, seed)
     P, batch_size, step = plan(space, X, settings, factor)
-    return Descent(space, P, batch_size, step, settings.step_size != "auto", mistakes, intercept,
-                   X.new_zeros(space.n_columns, Y.shape[1]), seed, order, settings.cache, factor,
-                   seconds_of_setup=time.perf_counter() - start)
+    c, given = X.new_zeros(space.n_columns, Y.shape[1]), settings.step_size != "auto"
+    return Descent(space, P, batch_size, step, given, mistakes, intercept, c, seed, order, settings.cache, factor,
+                   seconds_of_setup=time.perf_counter() - start,
+                   momentum=Momentum(torch.zeros_like(c)) if settings.momentum else None)

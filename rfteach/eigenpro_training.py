@@ -30,13 +30,15 @@ from tqdm import tqdm
 
 from .arrays import random_generator
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan
-from .preconditioning import largest_step, mixed_product
+from .preconditioning import Momentum, largest_step, mixed_product
 
 # %% ../nbs/08c_eigenpro_training.ipynb #b2ab6083
-def trouble_of_half(rows, loss, power, losses):
-    """What went wrong with rows in half precision, or None."""
+def trouble_of_half(rows, loss, power, losses, swings=False):
+    """What went wrong with rows in half precision, or None; with momentum the loss ``swings``."""
     if rows.overflowed():
         return "numbers are too large for half precision"
+    if swings:  # ten epochs without a new least: steps have been plain for five at least
+        losses = losses[-5:-4] if min(losses[-10:], default=0) > min(losses, default=0) else []
     if rows.name == "half" and rows.symmetric and not loss <= 1.1 * min([4 * power, *losses]):
         return "the loss grows, as it does where rounding made K indefinite"
     return None
@@ -104,15 +106,15 @@ def run_epochs(descent, data, last, cache_size):
 
     rows, power, n = opened(), mean_square(data.Y), len(data.X)
     while descent.n_iter < last:
-        before, losses = descent.c.clone(), descent.history.get("loss", [])
+        before, losses = descent.copy(), descent.history.get("loss", [])
         record = descent.epoch(rows, data)
-        if trouble := trouble_of_half(rows, record["loss"], power, losses):
+        if trouble := trouble_of_half(rows, record["loss"], power, losses, descent.momentum is not None):
             warnings.warn(f"cache='half': {trouble}; the epoch is repeated with rows in full precision, as many as "
                           "fit cache_size", RuntimeWarning, stacklevel=6)
-            descent.c, descent.cache = before, "full"
+            descent.c, descent.momentum, descent.cache = before.c, before.momentum, "full"
             rows = opened()
         elif diverged(descent, record["loss"], [power, *losses[:1]], rows, data.Y):
-            descent.c.zero_()  # the last epochs may have spoiled it, too
+            descent.at(descent.c.zero_())  # the last epochs may have spoiled it, too
             slow_down(descent)
         else:
             descent.note(record)
@@ -244,8 +246,9 @@ def validated(trials, settings, limit, start, bar):
 def shortened(descent, data, settings, factor):
     """The descent from its start again, with this part of step and directions."""
     P, batch_size, step = plan(descent.space, data.X, settings, factor)
-    return replace(descent, P=P, batch_size=batch_size, step=step, factor=factor, cache=settings.cache,
-                   c=torch.zeros_like(descent.c), n_iter=0, history={})
+    new = replace(descent, P=P, batch_size=batch_size, step=step, factor=factor, cache=settings.cache, n_iter=0,
+                  history={})
+    return new.at(torch.zeros_like(descent.c))
 
 # %% ../nbs/08c_eigenpro_training.ipynb #9ad57dfd
 def fingerprint(*tensors, parameters=None):
@@ -272,7 +275,7 @@ class Checkpoint:
         `fingerprint` of the data and the parameters that the state belongs to.
     """
 
-    facts = {"seed", "n_iter", "history", "factor", "cache", "choice"}
+    facts = {"seed", "n_iter", "history", "factor", "cache", "choice", "span"}
 
     def __init__(self, path, digest):
         self.path, self.digest = None if path is None else Path(path), digest
@@ -290,7 +293,7 @@ class Checkpoint:
         try:
             with open(self.path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 saved = json.loads(str(file["facts"]))
-                saved |= {name: torch.from_numpy(file[name]) for name in ("c", "best")}
+                saved |= {name: torch.from_numpy(file[name]) for name in ("c", "best", "z")}
             known = saved["digest"] == self.digest
         except (ValueError, OSError, LookupError, EOFError, TypeError, AttributeError,
                 zipfile.BadZipFile, zlib.error) as error:
@@ -307,9 +310,11 @@ class Checkpoint:
         """Write the state; what is there is replaced in one go, or not at all."""
         if self.path is None:
             return
-        facts = {name: getattr(descent, name) for name in self.facts - {"choice"}}
-        facts |= {"choice": asdict(choice), "digest": self.digest}
-        arrays = {"c": descent.c.cpu().numpy(), "best": (descent.c[:0] if best is None else best.c).cpu().numpy()}
+        moving = descent.momentum or Momentum(descent.c[:0])
+        facts = {name: getattr(descent, name) for name in self.facts - {"choice", "span"}}
+        facts |= {"choice": asdict(choice), "digest": self.digest, "span": moving.span}
+        arrays = {"c": descent.c, "best": descent.c[:0] if best is None else best.c, "z": moving.z}
+        arrays = {name: T.cpu().numpy() for name, T in arrays.items()}
         beside = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}.new")  # of this process alone
         try:
             with open(beside, "xb") as file:
@@ -328,6 +333,8 @@ class Checkpoint:
         if saved["c"].shape != descent.c.shape:
             self.refuse(f"holds coefficients of shape {tuple(saved['c'].shape)}, expected {tuple(descent.c.shape)}")
         descent.c = saved["c"].to(descent.c)
+        if descent.momentum is not None:
+            descent.momentum = Momentum(saved["z"].to(descent.c), saved["span"])
         for name in ("n_iter", "history", "factor", "cache"):
             setattr(descent, name, saved[name])
         if best is not None:
@@ -379,7 +386,7 @@ def train(descent, data, settings, choice, file, saved=None, again=False, notify
         warnings.warn(f"the loss still falls by more than tol={settings.tol:g} in an epoch after "
                       f"max_iter={settings.max_iter} epochs", ConvergenceWarning, stacklevel=5)
     if best is not None:
-        descent.c = best.c
+        descent.at(best.c)
 
 # %% ../nbs/08c_eigenpro_training.ipynb #8f2b4a8d
 def new_seed(settings):
@@ -417,6 +424,8 @@ def go_on(descent, data, settings, same_rows):
     data = replace(data, X=data.X[new.order], Y=data.Y[new.order])
     if new.space.centers is not None:
         new.space = KernelSpace(new.space.kernel, data.X)
+    if not same_rows:
+        new.at(new.c)
     return new, data, Choice(limit, limit)
 
 # %% ../nbs/08c_eigenpro_training.ipynb #0b20583d
@@ -442,6 +451,7 @@ def one_pass(descent, X, Y, settings, mistakes):
     else:
         new.space = KernelSpace(new.space.kernel, torch.cat([new.space.centers, X]))
         new.c = torch.cat([new.c, X.new_zeros(len(X), Y.shape[1])])
+    new.at(new.c)
     rows = Rows(new.space, X, batch=new.batch_size, cache=None, limit=0)
     before, losses = new.c, [mean_square(Y), *new.history.get("loss", [])[:1]]
     while True:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -38,6 +39,7 @@ from rfteach.features import RandomFourierFeatures
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
 from rfteach.preconditioning import (
     Eigensystem,
+    Momentum,
     Preconditioner,
     critical_batch_size,
     eigenpro_step,
@@ -50,6 +52,7 @@ from rfteach.preconditioning import (
 X0 = np.random.default_rng(0).normal(size=(90, 3))
 Y0 = np.sin(X0[:, 0]) + X0[:, 1] ** 2
 T0 = np.random.default_rng(1).normal(size=(20, 3))  # points that are not trained on
+T6 = np.random.default_rng(1).normal(size=(50, 6))
 K0 = Laplacian(1.5)(X0)
 LABELS = np.array(["cat", "ant", "bee"])[np.digitize(Y0, [0.3, 1.2])]
 dtypes = pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-10), (torch.float32, 1e-4)])
@@ -821,6 +824,122 @@ def test_tolerance():
     with pytest.warns(ConvergenceWarning, match="tol=0.001"):
         classifier(2, tol=1e-3).fit(X0, LABELS)
     regressor(3, tol=0).fit(X0, Y0)  # warns of nothing
+
+
+# ------------------------------------------------------------------ momentum
+
+
+def momentum_by_definition(f, v, share, rate, span, step):
+    """(8.17) on f and v = f + z, with the memory that solves (8.19) by bisection."""
+    low, high = span, span + 1.0
+    for _ in range(200):
+        new = (low + high) / 2
+        low, high = (new, high) if new**-2 > (1 - share / new) * span**-2 + share / new * rate else (low, new)
+    alpha = share / new
+    p = alpha * rate * new**2
+    theta = alpha * (1 - p) / (1 - alpha * p)
+    u = theta * v + (1 - theta) * f
+    f = step(u)
+    return f, (1 - p) * v + p * u - new * (u - f), new
+
+
+@dtypes
+@pytest.mark.parametrize("rkhs", [True, False])
+@pytest.mark.parametrize("rate", [0.0, 0.03, 0.5])
+def test_momentum_agrees_with_its_definition(rkhs, rate, dtype, tolerance):
+    rng = np.random.default_rng(3)
+    K = torch.from_numpy(K0[:24, :24]).to(dtype)
+    A = K if rkhs else torch.from_numpy(rng.normal(size=(24, 30)) / 5).to(dtype)
+    P = preconditioner(K[:9, :9], 4) if rkhs else preconditioner(A[:9] @ A[:9].T, 4, features=A[:9])
+    y = torch.from_numpy(rng.normal(size=(24, 2))).to(dtype)
+    c = torch.zeros(A.shape[1], 2, dtype=dtype)
+    moving, f, v, span = Momentum(torch.zeros_like(c)), c.double().clone(), c.double().clone(), 1.0
+    for _ in range(30):
+        a = rng.integers(0, 20)
+        rows = slice(int(a), int(a) + int(rng.integers(1, 5)))
+        share = (rows.stop - rows.start) / 24
+        place = rows if rkhs else None
+        moving.ahead(c, share, rate)
+        eigenpro_step(c, A[rows], y[rows], share, P, place, moving.z, moving.span)
+
+        def plain(u):
+            u, Q = u.clone(), replace(P, vectors=P.vectors.double(), weights=P.weights.double())
+            eigenpro_step(u, A[rows].double(), y[rows].double(), share, Q, place)
+            return u
+
+        f, v, span = momentum_by_definition(f, v, share, rate, span, plain)
+        assert moving.span == pytest.approx(span, rel=1e-9)
+    np.testing.assert_allclose(c, f, rtol=0, atol=tolerance * float(f.abs().max()))
+    np.testing.assert_allclose(c + moving.z, v, rtol=0, atol=10 * tolerance * float(v.abs().max()))
+
+
+def test_memory_of_momentum():
+    """From 1 by a half in an epoch, up to 1/√ρ; none where nothing is to be gained, or where it is not to grow."""
+    for share in (1.0, 0.1, 0.003):
+        moving, c = Momentum(torch.zeros(2, 1)), torch.zeros(2, 1)
+        for _ in range(round(40 / share)):
+            moving.ahead(c, share, 0.0)
+        assert 21 <= moving.span < 22.5
+        moving.ahead(c, share, 0.0, grow=False)
+        before = moving.span
+        moving.ahead(c, share, 0.0, grow=False)
+        assert moving.span == before
+        for rate, end in ((0.04, 5.0), (0.25, 2.0), (1.0, 1.0), (3.0, 1.0)):
+            moving = Momentum(torch.zeros(2, 1))
+            for _ in range(round(60 / share)):
+                moving.ahead(c, share, rate)
+            assert moving.span == pytest.approx(end, rel=1e-3) and bool((moving.z == 0).all())
+
+
+def test_least_eigenvalue():
+    assert preconditioner(torch.from_numpy(K0), 5).least == pytest.approx(np.linalg.eigvalsh(K0)[0], rel=0.05)
+    assert preconditioner(torch.from_numpy(K0), 5).least >= np.linalg.eigvalsh(K0)[0] * (1 - 1e-9)
+    twice = torch.from_numpy(K0[np.ix_(np.arange(90) // 2, np.arange(90) // 2)])
+    assert preconditioner(twice, 5).least == 0 and preconditioner(torch.zeros(4, 4), 1).least == 0
+
+
+def test_momentum_needs_fewer_epochs():
+    """Nearer to the interpolant than plain steps in three times as many epochs, or twice as many for a rough kernel."""
+    X = np.random.default_rng(0).normal(size=(300, 6))
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2]
+    for kernel, epochs, plain_epochs in ((Gaussian(2.0), 60, 180), (Laplacian(1.5), 20, 40)):
+        exact = scipy.linalg.solve(kernel(X), y)
+        goal = kernel(T6, X) @ exact
+        errors = []
+        for e, momentum in ((epochs, True), (plain_epochs, False)):
+            model = regressor(e, kernel=kernel, bandwidth="median", momentum=momentum).fit(X, y)
+            errors.append(np.linalg.norm(model.predict(T6) - goal))
+        assert errors[0] < errors[1]
+
+
+def test_momentum_is_a_wish():
+    assert regressor(5).fit(X0, Y0).span_ == 1 and regressor(5, momentum=True).fit(X0, Y0).span_ > 1
+    for bad in ("auto", 1, None):
+        with pytest.raises(TypeError, match="momentum must be True or False"):
+            regressor(5, momentum=bad).fit(X0, Y0)
+
+
+@pytest.mark.parametrize("batch_size", [4, 16, 60])
+def test_momentum_on_labels_that_contradict(batch_size):
+    """Each point twice, with 1 and with -1: no loss is new for long, and the cloud is hardly larger than with plain steps."""
+    X, y = np.repeat(X0[:30], 2, 0), np.tile([1.0, -1.0], 30)
+    losses = []
+    for momentum in (False, True):
+        model = regressor(150, batch_size=batch_size, momentum=momentum).fit(X, y)
+        losses.append(np.mean(model.history_["loss"][50:]))
+    assert losses[1] < 1.25 * losses[0] and max(model.history_["loss"]) < 2 * losses[0]
+
+
+def test_momentum_is_taken_away():
+    """After a loss of more than one and a half times the least, and after five epochs without a new least."""
+    model = regressor(6, batch_size=16, momentum=True).fit(X0, Y0)
+    for losses, kept in (([1, 0.5, 0.6], True), ([1, 0.5, 0.76], False), ([1, 0.5, *4 * [0.6]], True),
+                         ([1, 0.5, *5 * [0.6]], False), ([1, 0.5, *5 * [0.6], 0.4], True)):
+        descent = model._descent.copy()
+        assert descent.momentum.z.abs().max() > 0
+        descent.history["loss"] = losses[:-1]
+        descent.note({"loss": losses[-1]})
+        assert (descent.momentum.span > 1) == kept == bool(descent.momentum.z.abs().max() > 0)
 
 
 # ------------------------------------------------------------------ going on
