@@ -18,8 +18,8 @@ cell that is edited the process forks, and the copy goes on with the wrong form 
 The wrong form is caught where an assertion fails there, or in a cell between. A wrong form that stops with another
 error, such as a wrong shape, is no test of the check, and is reported.
 
-The outcome is kept in ``benchmarks/results/equations/report.json``, which the page "What was checked" shows. Pages whose source
-and table have not changed are not run again.
+The outcome is kept in ``benchmarks/results/equations/report.json``, which the page "What was checked" shows. Pages whose code up
+to the last check, and whose table, have not changed are not run again.
 """
 
 import hashlib
@@ -91,10 +91,11 @@ def faults(page):
 
 
 def state(page):
-    """A digest of what the outcome depends on: the code of the page and its table."""
-    sources = [cell["source"] for cell in cells_of(page).values() if cell["cell_type"] == "code"]
-    text = json.dumps([sources, table(page)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """A digest of what the outcome depends on: the code of the page up to its last check, and its table."""
+    cells, rows = cells_of(page), table(page)
+    last = max((list(cells).index(row["check"]) for row in rows.values() if row.get("check") in cells), default=-1)
+    sources = [cell["source"] for cell in list(cells.values())[: last + 1] if cell["cell_type"] == "code"]
+    return hashlib.sha256(json.dumps([sources, rows], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def runnable(cell):

@@ -1,4 +1,4 @@
-"""`make course` and `make processors`: jobs side by side, the time left, and what other machines would do."""
+"""`make course` and `make processors`, and what a course has that a manual lacks: questions, and room for answers."""
 
 import io
 import json
@@ -12,6 +12,7 @@ import time
 import course
 import jobs
 import notebooks
+import nbformat
 import pytest
 from build import directives
 
@@ -170,3 +171,97 @@ def test_no_page_needs_data_that_a_stranger_lacks(notebook):
         found, code = directives(cell.source)
         if not {"export", "exports"} & found.keys() and "shown_error" not in code:
             assert not re.search(r"load_(mnist|propulsion|regression)\(", code), code
+
+
+# --- Questions on the way ---------------------------------------------------------------------
+
+ASKED = range(1, 15)
+FOLD = re.compile(r"<details><summary>([^\n]+)</summary>\n\n((?:(?!</?details>).)+)\n\n</details>", re.S)
+POINTER = re.compile(r"\(\d+\.\d+\)|\]\(\S+\)|chapter \d|\b(?:figure|panel|table|caption|output|column|cell above|\"[A-Z])")
+OWN = "## Use it on your own table"
+
+
+def prose(page):
+    return [cell.source for cell in nbformat.read(page, as_version=4).cells if cell.cell_type == "markdown"]
+
+
+def of_chapter(number):
+    """The pages of a chapter."""
+    return [page for page in notebooks.chapters() if page.name.startswith(f"{number:02}")]
+
+
+def faults_of(question):
+    """What is wrong with a cell that asks something and has answers to unfold."""
+    folds, found = FOLD.findall(question), []
+    right = [text for _, text in folds if text.startswith("Yes")]
+    if not 2 <= len(folds) <= 4:
+        found.append(f"{len(folds)} answers that unfold, with empty lines in between")
+    if question.count("<details>") != len(folds) or question.count("</details>") != len(folds):
+        found.append("a fold that is not closed")
+    if [text for _, text in folds if not re.match(r"(Yes|No)\b[:,] ", text)]:
+        found.append("an answer that is neither Yes nor No")
+    if len(right) != 1:
+        found.append(f"{len(right)} answers are Yes")
+    if not all(map(POINTER.search, right)):
+        found.append("no way back to what was said")
+    if [summary for summary, _ in folds if re.search(r"[$*`_&<]", summary)]:
+        found.append("a summary with marks that are not drawn everywhere")
+    if "?" not in question[:question.find("<details>")]:
+        found.append("no question")
+    return found
+
+
+@pytest.mark.parametrize("chapter", ASKED)
+def test_a_chapter_asks(chapter):
+    """Three questions or more; neither the place nor the length of an answer tells which is right."""
+    asked = [cell for page in of_chapter(chapter) for cell in prose(page) if cell.startswith("**Recall.**")]
+    assert len(asked) >= 3
+    assert {cell[:80]: found for cell in asked if (found := faults_of(cell))} == {}
+    answers = [FOLD.findall(cell) for cell in asked]
+    right = [[text.startswith("Yes") for _, text in folds].index(True) for folds in answers]
+    shorter = [sum(len(other) < len(folds[k][0]) for other, _ in folds) for folds, k in zip(answers, right)]
+    assert len(set(right)) > 1 and len(set(shorter)) > 1
+
+
+@pytest.mark.parametrize("old, new, fault", [
+    ("Yes: so it is, (1.4).", "No: not so.", "0 answers are Yes"),
+    ("No: it is not.", "Yes: it is, (1.4).", "2 answers are Yes"),
+    ("No: it is not.", "It is not.", "neither Yes nor No"),
+    (", (1.4)", "", "no way back"),
+    ("</details>\n<details>", "<details>", "not closed"),
+    ("</summary>\n\nNo", "</summary>\nNo", "not closed"),
+    ("The other", "$x$", "not drawn everywhere"),
+    ("What?", "What.", "no question"),
+])
+def test_a_question_that_is_broken_is_noticed(old, new, fault):
+    whole = ("**Recall.** What?\n\n<details><summary>The one</summary>\n\nNo: it is not.\n\n</details>\n"
+             "<details><summary>The other</summary>\n\nYes: so it is, (1.4).\n\n</details>")
+    assert faults_of(whole) == [] and whole.count(old) == 1
+    assert any(fault in found for found in faults_of(whole.replace(old, new)))
+
+
+@pytest.mark.parametrize("chapter", ASKED)
+def test_a_prediction_has_its_place_and_its_answer(chapter):
+    """Above each figure that moves a question, below it a line to write on and what unfolds; in experiments, too."""
+    for page in of_chapter(chapter):
+        said = [cell for cell in prose(page) if "**Predict.**" in cell]
+        for cell in said:
+            before, _, after = cell.partition("<details>")
+            assert "?" in before and "*My answer:* ____" in before, cell[:80]
+            assert {summary for summary, _ in FOLD.findall("<details>" + after)} == {"What happens"}, cell[:80]
+        moving = sum("question=" in cell.source and "slider(" in cell.source for cell in notebooks.code_cells(page))
+        assert sum(cell.startswith("**Predict.**") for cell in said) >= moving, page.name
+        assert not [cell for cell in prose(page) if "efore you run the check" in cell and cell not in said], page.name
+
+
+@pytest.mark.parametrize("chapter", ASKED)
+def test_a_chapter_can_be_used_on_another_table(chapter):
+    """A few lines, the first of which is to be replaced."""
+    found = []
+    for page in of_chapter(chapter):
+        cells = nbformat.read(page, as_version=4).cells
+        for k in [k for k, cell in enumerate(cells) if cell.source.startswith(OWN)]:
+            code = next(cell.source for cell in cells[k:] if cell.cell_type == "code" and "import" not in cell.source)
+            assert code.split("\n")[0].endswith("  # your table here") and code.count("\n") < 8, page.name
+            found.append(page)
+    assert len(found) == 1

@@ -720,11 +720,17 @@ def test_a_page_prints_as_a_handout(site, tab):
     tab.goto((site / "01_kernels.html").as_uri())
     tab.evaluate("window.ready")
     tab.emulate_media(media="print")
-    for gone in (".skip-to-content", ".sidebar-drawer", ".toc-drawer", ".links", "button.copybtn", "details summary"):
+    for gone in (".skip-to-content", ".sidebar-drawer", ".toc-drawer", ".links", "button.copybtn", "details.hide summary"):
         assert not [e for e in tab.locator(gone).all() if e.is_visible()], gone
     assert tab.locator("article h1").is_visible() and tab.locator("mjx-container").first.is_visible()
     tab.locator("details.hide").first.evaluate("fold => { fold.open = true; }")
     assert tab.locator("details.hide pre").first.is_visible(), "what the reader has opened is printed"
+    answer = tab.locator("details:has(+ details)").first  # to a question
+    for opened in (False, True):
+        answer.evaluate("(fold, opened) => { fold.open = opened; }", opened)
+        assert answer.locator("summary").is_visible(), "answers to choose from are printed"
+        assert not answer.locator("p").is_visible(), "what is said to an answer is not printed"
+    assert not tab.locator("summary", has_text="What happens").first.is_visible()
 
 
 def test_the_book(site, browser, tmp_path):
