@@ -84,7 +84,7 @@ def measure(seconds: float = 1.0) -> Machine:
     return Machine(*rates)
 
 # %% ../nbs/13d_cost.ipynb #13d00013
-_EIGEN, _CHOLESKY = 11.0, 0.55  # a spectral decomposition and a Cholesky factor of m rows, in m³ operations of products
+_EIGEN, _CHOLESKY = 11.0, 0.45  # a spectral decomposition and a Cholesky factor of m rows, in m³ operations of products
 _PENALTIES = 27  # of the grid of `rfteach.ridge`, in float64
 _BLOCK = 2**25  # bytes of the blocks that are held at once
 
@@ -94,7 +94,7 @@ def _features(n, d, N):
 
 
 def _kernel(n, d, m):
-    return Work(2 * n * d * m, n * m, 8 * n * m)
+    return Work(2 * n * d * m, n * m, 10 * n * m)
 
 
 def _half(n, N):
@@ -115,7 +115,7 @@ _CACHE = 2**31  # bytes of kernel rows that EigenPro keeps
 
 
 def _exact(n, d, N, k, share):
-    solve = Work((_CHOLESKY + 0.7) * n**3 + 2 * n * n * k, 0, 4 * n * n, 16 * share * n * n)
+    solve = Work((_CHOLESKY + 0.45) * n**3 + 2 * n * n * k, 0, 4 * n * n, 9 * share * n * n)
     return (_kernel(n, d, n) + solve).times(share)
 
 
@@ -125,7 +125,7 @@ def _feature_ridge(n, d, N, k, share):
 
 def _network(n, d, m, k, share):
     some, few = min(n, 2000), min(n, 3000)
-    median = Work(1.5 * few * few * d, 0, 2 * few * few)
+    median = Work(1.5 * few * few * d, 0, 6 * few * few)
     return median + _ridge(n, m, k, _kernel(n, d, m)) + _ridge(some, m, k, _kernel(some, d, m)).times(4)
 
 
@@ -134,7 +134,7 @@ def _eigenpro(n, d, N, k, share, epochs=20):
     held = min(1.0, _CACHE / (8 * share * n * n))
     setup = _kernel(m, d, m).times(2) + Work(35 * min(160, m // 10) * m * m, 0, 4 * m * m, 32 * share * m * m)
     rows = Work(n * n * d, n * n / 2, 6 * n * n, 8 * share * held * n * n + _BLOCK)
-    passes = Work(0, 0, (1 + k) * n * n).times(epochs) + _kernel(n, d, n).times((1 - held) * (epochs - 1))
+    passes = Work(0, 0, (0.3 + k) * n * n).times(epochs) + _kernel(n, d, n).times((1 - held) * (epochs - 1))
     return (setup + rows + passes).times(share)
 
 
@@ -143,7 +143,7 @@ def _streaming(n, d, N, k, share):
 
 
 def _attention(n, d, N, k, share):
-    return Work(8 * n * d * N, 2 * n * N, 10 * n * N, 8 * share * n * d + _BLOCK).times(share)
+    return Work(8 * n * d * N, 2 * n * N, 10 * n * N, _BLOCK / 8).times(share)
 
 # %% ../nbs/13d_cost.ipynb #13d00020
 @dataclass(frozen=True)
