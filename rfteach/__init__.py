@@ -49,6 +49,7 @@ _PUBLIC = {
     "columns": ["TableEncoder"],
     "averaging": [],
     "auto": ["AutoKernelClassifier", "AutoKernelRegressor"],
+    "cost": [],
     "uncertainty": ["jackknife_plus", "local_scale", "pathwise", "posterior"],
     "intervals": [],
     "modules": ["to_module"],

@@ -1,0 +1,66 @@
+"""How long and how large: what the counts must have whatever the machine."""
+
+import re
+
+import pytest
+
+from rfteach.cli import main
+from rfteach.cost import COUNTED, Machine, Work, cost, measure
+
+MACHINE = Machine(products=8e10, functions=6e8, numbers=2e9)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_more_takes_longer(name):
+    sizes = {"n": 5000, "d": 20, "n_components": 300, "k": 1}
+
+    def seconds(**changed):
+        given = sizes | changed
+        return cost(name, given.pop("n"), given.pop("d"), machine=MACHINE, **given).seconds
+
+    assert seconds(n=100_000) > 5 * seconds() and seconds(d=40) > seconds()
+    assert seconds(n_components=600) >= seconds() and seconds(k=5) >= seconds()
+    found = cost(name, 5000, 20, machine=MACHINE)
+    assert sum(found.share) == pytest.approx(1) and found.memory > 0
+    half = cost(name, 5000, 20, machine=MACHINE, dtype="float32")
+    assert found.seconds / 2 <= half.seconds * (1 + 1e-12) <= found.seconds * (1 + 1e-12)
+
+
+def test_memory_of_streams_does_not_grow():
+    for name in ("StreamingRidge", "RandomFeatureRidge", "RBFRegressor"):
+        assert cost(name, 10**5, 20, machine=MACHINE).memory == cost(name, 10**8, 20, machine=MACHINE).memory
+
+
+def test_work_adds_up():
+    a, b = Work(1.0, 2.0, 3.0, 10.0), Work(4.0, 5.0, 6.0, 7.0)
+    assert a + b == Work(5.0, 7.0, 9.0, 10.0) and a.times(2) == Work(2.0, 4.0, 6.0, 10.0)
+
+
+@pytest.mark.parametrize("given, words", [
+    (("HARFERegressor", 10, 2), "name must be"), (("RBFRegressor", 0, 2), "n must be an integer of at least 1, got 0"),
+    (("RBFRegressor", 10, 0), "d must be an integer of at least 1, got 0")])
+def test_mistakes_are_named(given, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        cost(*given, machine=MACHINE)
+    with pytest.raises(ValueError, match="dtype must be"):
+        cost("RBFRegressor", 10, 2, machine=MACHINE, dtype="float16")
+    with pytest.raises(ValueError, match="seconds must be"):
+        measure(0)
+
+
+def test_the_command_prints_a_line_for_each(capsys):
+    assert main(["time", "--rows", "100000", "--inputs", "20"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in COUNTED) and "threads" in out
+    assert main(["time", "--rows", "1000", "--inputs", "5", "--features", "50", "--float32", "RBFRegressor"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+@pytest.mark.parametrize("words, said", [
+    (["--rows", "0", "--inputs", "2"], "--rows must be an integer of at least 1, got 0"),
+    (["--rows", "5", "--inputs", "2", "--features", "0"], "--features must be"),
+    (["--rows", "5", "--inputs", "2", "Lasso"], "METHOD must be")])
+def test_the_command_names_mistakes(words, said, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["time", *words])
+    assert left.value.code == 2 and said in capsys.readouterr().err
