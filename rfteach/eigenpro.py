@@ -477,7 +477,7 @@ class EigenProClassifier(ProbabilityMixin, _EigenPro, Classifier):
     True
     """
 
-    _leaves_out = _EigenPro._takes
+    _leaves_out, _unasked = _EigenPro._takes, False
     _low = 0.0
     _mistakes = staticmethod(wrong_labels)
 

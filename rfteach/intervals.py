@@ -272,15 +272,17 @@ def _probable(model):
     try:
         return bool(model.calibration_)
     except NotFittedError:
-        return True
+        return model._unasked
 
 
 class ProbabilityMixin(LeftOutMixin):
     r"""Probabilities of classifiers, named before the classifier among the bases of a class.
 
     Their values are turned by ``_slope`` into log-probabilities, up to a constant of the row; for two classes by twice that
-    into the one of the second over the first.
+    into the one of the second over the first. ``_unasked``: whether ``fit`` leaves rows out without being told which.
     """
+
+    _unasked = True
 
     @property
     def calibration_(self) -> tuple[float, np.ndarray]:
