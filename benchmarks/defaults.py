@@ -22,6 +22,7 @@ import records
 from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.agop import RFMRegressor
 from rfteach.auto import AutoKernelRegressor
+from rfteach.centers import CentersRegressor
 from rfteach.datasets import load_propulsion, load_regression, sobol_g
 from rfteach.eigenpro import EigenProRegressor
 from rfteach.features import RandomFourierFeatures
@@ -46,6 +47,7 @@ MODELS = {
     "SRFERegressor": lambda seed: SRFERegressor(random_state=seed),
     "HARFERegressor": lambda seed: HARFERegressor(random_state=seed),
     "EigenProRegressor": lambda seed: EigenProRegressor(random_state=seed),
+    "CentersRegressor": lambda seed: CentersRegressor(random_state=seed),
     "SparsePCE": lambda seed: SparsePCE(),
     "AdaptiveFeatureRegressor": lambda seed: AdaptiveFeatureRegressor(random_state=seed),
     "RFMRegressor": lambda seed: RFMRegressor(random_state=seed),
