@@ -81,8 +81,9 @@ class Case:
         How far results in float32 may be from those in float64, relative to the largest.
     rounding : float
         The same for another order of the same sums: memory layout, threads, units. More for
-        Nyström features, where the least eigenvalue that is kept has half of the digits, and for an
-        RBF network, whose penalty is next to nothing where targets have no noise.
+        Nyström features, where the least eigenvalue that is kept has half of the digits, for an RBF network,
+        whose penalty is next to nothing where targets have no noise, and for steps at centres, whose size is one over
+        an eigenvalue that rounding may reach.
     limits : bool
         Whether units in which exponents overflow may be refused, clearly.
     goes_on : bool
@@ -148,6 +149,7 @@ def cases():
     from rfteach.adaptive import AdaptiveFeatureRegressor
     from rfteach.agop import RFMClassifier, RFMRegressor
     from rfteach.auto import AutoKernelClassifier, AutoKernelRegressor
+    from rfteach.centers import CentersClassifier, CentersRegressor
     from rfteach.columns import TableEncoder
     from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
     from rfteach.features import RandomFourierFeatures
@@ -183,6 +185,10 @@ def cases():
              large=(5_000, size, 5_000)),
         Case(lambda: EigenProClassifier(max_iter=3, random_state=0), eigen, True, parts={}, refuses=one_label,
              large=(5_000, size, 5_000)),
+        Case(lambda: CentersRegressor(centers=8, max_iter=3, random_state=0), dict(centers=[4, 8]), True, True, parts={},
+             rounding=1e-6, large=(20_000, dict(centers=200, max_iter=1), 200)),
+        Case(lambda: CentersClassifier(centers=8, max_iter=3, random_state=0), dict(centers=[4, 8]), True, parts={},
+             rounding=1e-3, refuses=one_label, large=(20_000, dict(centers=200, max_iter=1), 200)),
         Case(lambda: GradientPCA(random_state=0), dict(alpha=[0.0, 0.1]), True, parts={}, seen=products),
         Case(lambda: SparsePCE(3), dict(degree=[1, 2]), True, True),
         Case(lambda: AnisotropicKernelPCA(2), dict(n_components=[1, 2]), True, seen=products),

@@ -73,11 +73,10 @@ class LeftOut:
         return calibrate(F, smoothed(T, w), w, offsets=False)[0]
 
 
-def inputs_of(X: torch.Tensor | Sparse) -> np.ndarray:
+def inputs_of(X: torch.Tensor | Sparse) -> torch.Tensor:
     r"""The inputs of rows X (n, d), where they are few; else (n, 0)."""
-    if X.shape[1] > _MOST_INPUTS:
-        return np.zeros((X.shape[0], 0))
-    return (X.detach().cpu().numpy() if isinstance(X, torch.Tensor) else X.toarray()).astype(float)
+    X = X if X.shape[1] <= _MOST_INPUTS else X[:, :0]
+    return (X.detach() if isinstance(X, torch.Tensor) else torch.from_numpy(X.toarray())).double()
 
 
 def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, places: np.ndarray,
@@ -97,7 +96,7 @@ def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, 
         some = np.random.default_rng(0).choice(len(kept), _MOST_ROWS, replace=False)
         kept, place = kept[some], place[some]
     w = np.ones(len(kept)) if w is None else w[kept].cpu().double().numpy()
-    return LeftOut(kept, inputs_of(X[kept]), Y[kept].double().cpu().numpy(), w, predictions, place)
+    return LeftOut(kept, inputs_of(X[kept]).cpu().numpy(), Y[kept].double().cpu().numpy(), w, predictions, place)
 
 
 def by_others(spectrum: Spectrum, B: torch.Tensor, w: torch.Tensor, lam: float, tol: float) -> torch.Tensor:
@@ -162,7 +161,7 @@ class IntervalMixin(LeftOutMixin):
         left, coverage = self.left_out_, number("(0, 1)", coverage=coverage)
         X, like = self._validate(X, reset=False)
         values = self._predict(X, like)
-        F = np.concatenate([inputs_of(X), values.detach().cpu().double().numpy()], 1)
+        F = torch.cat([inputs_of(X).cpu(), values.detach().cpu().double()], 1).numpy()
         half = torch.from_numpy(left.scale.half_widths(F, coverage)).to(values)
         ends = torch.stack([values - half, values + half], -1)
         return like.restore(ends[:, 0] if self._one_column else ends)

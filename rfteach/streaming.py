@@ -81,15 +81,15 @@ class _Draw:
 
 
 def _numbers(X, Y, w):
-    """A number in [0, 1) for each row of X (n, d), targets Y (n, k) and weights w (n,), as good as random."""
-    few = X[:, np.unique(np.linspace(0, X.shape[1] - 1, _COLUMNS).astype(int))]
-    few = few.cpu().numpy() if isinstance(few, torch.Tensor) else few.toarray()
-    bits = (np.concatenate([few, Y, w[:, None]], 1, dtype=np.float64) + 0.0).view(np.uint64)
+    """A number in [0, 1) for each row of X (n, d), targets Y (n, k) and weights w (n,), as good as random; ∞ where w is 0."""
+    few = X[:, :: 1 + X.shape[1] // _COLUMNS]
+    few = few.to(Y) if isinstance(few, torch.Tensor) else torch.from_numpy(few.toarray()).to(Y)
+    bits = (torch.cat([few, Y, w[:, None]], 1).cpu().numpy() + 0.0).view(np.uint64)
     odd = np.random.default_rng(0).integers(2**64, size=bits.shape[1], dtype=np.uint64) | np.uint64(1)
     total = ((bits ^ bits >> np.uint64(32)) * odd).sum(1)
     for factor in odd[:2]:
         total = (total ^ total >> np.uint64(32)) * factor
-    return (total >> np.uint64(11)) * 2.0**-53
+    return np.where(bits[:, -1] > 0, (total >> np.uint64(11)) * 2.0**-53, np.inf)
 
 
 @dataclass(frozen=True)
@@ -166,23 +166,23 @@ class Stream(Sharing):
         ``rows`` are the places of those that differ, ``y`` and ``v`` their targets and weights, as
         `rfteach.arrays.distinct_rows` says; ``features`` gives those of rows of X.
         """
-        w = torch.ones(len(Y), dtype=torch.float64) if w is None else w.double().cpu()
-        Y, y = Y.double().cpu(), y.double().cpu()
-        v = torch.ones(len(y), dtype=torch.float64) if v is None else v.double().cpu()
-        numbers = np.where(w > 0, _numbers(X, Y, w), np.inf)
+        Y = Y.double()
+        w = Y.new_ones(len(Y)) if w is None else w.to(Y)
+        numbers = _numbers(X, Y, w)
         some = np.argsort(numbers, kind="stable")[:_DRAWN]
         some = some[numbers[some] < self.drawn.bound]
         if not len(some):
             return
         if len(rows) < len(Y):  # copies, or rows without weight
-            kept = np.flatnonzero(w > 0)
+            kept = np.flatnonzero(np.isfinite(numbers))
             place = np.zeros(len(Y), dtype=int)
             place[kept] = np.unique(row_hashes(X)[kept], return_inverse=True)[1]
         else:
             place = np.argsort(rows)
-        place, A = place[some], features(X[some]).double().cpu()
-        parts = [A, y[place], v[place][:, None], Y[some], w[some][:, None], torch.from_numpy(inputs_of(X[some]))]
-        self.drawn = self.drawn + _Draw((numbers[some],), (torch.cat(parts, 1),))
+        here, place = torch.from_numpy(np.stack([some, place[some]])).to(Y.device)
+        x, v = X[here if isinstance(X, torch.Tensor) else some], y.new_ones(len(y)) if v is None else v
+        parts = [features(x), y[place], v[place, None], Y[here], w[here, None], inputs_of(x)]
+        self.drawn = self.drawn + _Draw((numbers[some],), (torch.cat([part.to(Y) for part in parts], 1).cpu(),))
 
     def left_out(self, alpha: float | str) -> LeftOut | None:
         """Up to 1000 rows, and what the others say of each with a penalty, which may be "gcv"; None before there are any."""
