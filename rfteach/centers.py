@@ -71,6 +71,9 @@ class Projection:
     def __getstate__(self):
         return {**vars(self), "factor": None}  # a file needs it not
 
+    def __deepcopy__(self, memo):
+        return self  # nothing in it ever changes
+
     def __call__(self, h: torch.Tensor) -> torch.Tensor:
         """The coefficients (p, r) of the projection of functions with values h (p, r), in the dtype of h."""
         if self.iterates:
@@ -267,7 +270,8 @@ def begin_at_centers(
     intercept = Y.new_zeros(Y.shape[1], dtype=torch.float64)
     if settings.fit_intercept:
         intercept = (Y[rows].double() / len(rows)).sum(0)
-    few = np.sort(rows[:3000])
+    by_targets = isinstance(settings.bandwidth, str) and settings.bandwidth == "learned"
+    few = np.sort((rows if by_targets else np.random.default_rng(seed).permutation(len(X)))[:3000])
     with torch.enable_grad():  # a bandwidth is learned by derivatives
         kernel = own_kernel(settings.kernel, settings.bandwidth, X[few], centred(Y[few], intercept, X, "y"))
     if isinstance(settings.centers, (int, np.integer)):
@@ -279,7 +283,7 @@ def begin_at_centers(
         same_columns(X=X, centers=Z)
     p, S = len(Z), Z[:2000]
     k = int(factor * min(160, len(S) // 10)) if settings.n_eigen == "auto" else settings.n_eigen
-    U = X[np.sort(rest[-2000:])]
+    U = X[np.sort(rest[-max(len(S), 500) :])]
     P = preconditioner(kernel.gram(S, S), k).calibrated(kernel.gram(U, U), kernel.gram(U, S))
     B, delay, step, given = settings.batch_size, settings.delay, settings.step_size, settings.step_size != "auto"
     if B == "auto":

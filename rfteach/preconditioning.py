@@ -214,10 +214,9 @@ class Preconditioner:
             With the larger of the old and the new values.
         """
         K = self.deflate(K, A)
-        lam = float(leading_eigenpairs(K, 1, tol=1e-2).values[0]) / len(K)
-        return replace(
-            self, lam=max(self.lam, lam), beta=max(self.beta, float(K.diagonal().max()))
-        )
+        lam = max(self.lam, float(leading_eigenpairs(K, 1, tol=1e-2).values[0]) / len(K))
+        beta = max(self.beta, float(K.diagonal().max()))
+        return replace(self, lam=min(lam, beta), beta=beta)  # no mean of a diagonal is above its largest entry
 
 # %% ../nbs/08a_preconditioning.ipynb #4a399bd9
 def preconditioner(
