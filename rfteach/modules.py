@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .agop import RFMClassifier, RFMRegressor
 from .auto import AutoKernelClassifier, AutoKernelRegressor
+from .centers import CentersClassifier, CentersRegressor
 from .chaos import SparsePCE
 from .columns import TableEncoder
 from .eigenpro import EigenProClassifier, EigenProRegressor
@@ -237,8 +238,11 @@ def predictor(model: object) -> torch.nn.Module:
 
 
 def _output(model, one_column, *parts):
-    """The parts in a row, and a vector in the end where the model gives one."""
-    one_column = len(model.classes_) == 2 if hasattr(model, "classes_") else one_column
+    """The parts in a row, and in the end a vector where the model gives one, or probabilities where it has them."""
+    two = hasattr(model, "classes_") and len(model.classes_) == 2
+    if hasattr(model, "predict_proba"):
+        return torch.nn.Sequential(*parts, Probabilities((1 + two) * model.calibration_[0]))
+    one_column = two if hasattr(model, "classes_") else one_column
     return torch.nn.Sequential(*parts, *[Column()] * one_column)
 
 
@@ -286,14 +290,25 @@ def _(model):
     return _output(model, np.ndim(model.coef_) == 1, cube, *edge, Legendre(model.indices_), plane)
 
 
+def _at_points(model, U):
+    """Kernel values of points U, and behind them the model's coefficients of these."""
+    C = np.asarray(model.dual_coef_)
+    plane = Plane(C.reshape(len(C), -1), np.atleast_1d(model.intercept_))
+    return _output(model, C.ndim == 1, Radial(model.kernel_, U), plane)
+
+
 @predictor.register(EigenProRegressor)
 @predictor.register(EigenProClassifier)
 def _(model):
     if model.feature_map is None:
-        C = np.asarray(model.dual_coef_)
-        plane = Plane(C.reshape(len(C), -1), np.atleast_1d(model.intercept_))
-        return _output(model, C.ndim == 1, Radial(model.kernel_, model.X_fit_), plane)
+        return _at_points(model, model.X_fit_)
     return _last(model, feature_map(model.feature_map_))
+
+
+@predictor.register(CentersRegressor)
+@predictor.register(CentersClassifier)
+def _(model):
+    return _at_points(model, model.centers_)
 
 
 @predictor.register(RFMRegressor)
@@ -329,16 +344,20 @@ def _(model):
     a, b = model.calibration_
     two = len(b) == 2
     scores = Plane([[2 * a]] if two else a * np.eye(len(b)), b[1:] - b[:1] if two else b)
-    return torch.nn.Sequential(total, scores, Probabilities())
+    return torch.nn.Sequential(total, scores, Probabilities(1.0))
 
 
 class Probabilities(torch.nn.Module):
-    """Values S of two classes (n,) or of more (n, k), and with them the probabilities (n, k) of the classes."""
+    """Values S of two classes (n,) or of more (n, k), and the probabilities (n, k) of the classes, from ``slope`` times S."""
+
+    def __init__(self, slope):
+        super().__init__()
+        self.slope = slope
 
     def forward(self, S):
         if S.shape[1] > 1:
-            return S, torch.softmax(S, 1)
-        return S[:, 0], torch.softmax(torch.cat([torch.zeros_like(S), S], 1), 1)
+            return S, torch.softmax(self.slope * S, 1)
+        return S[:, 0], torch.softmax(self.slope * torch.cat([torch.zeros_like(S), S], 1), 1)
 
 
 class Matrix(torch.nn.Module):
@@ -398,8 +417,8 @@ def to_module(model: object, dtype: torch.dtype = torch.float64) -> torch.nn.Mod
     -------
     torch.nn.Module
         On the CPU. Takes a floating tensor (n, d) and gives, in its dtype, what ``predict`` gives of a regressor,
-        ``decision_function`` of a classifier, ``transform`` of a feature map; of an `AutoKernelClassifier` the pair of that and
-        of ``predict_proba``. Labels stay with the estimator, as ``classes_``. NaN in, NaN out.
+        ``decision_function`` of a classifier, ``transform`` of a feature map; of a classifier that has ``predict_proba`` the
+        pair of values and probabilities. Labels stay with the estimator, as ``classes_``. NaN in, NaN out.
 
     Raises
     ------

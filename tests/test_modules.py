@@ -53,6 +53,8 @@ CASES = {  # name: estimator, targets
     "eigenpro": (scaled(rt.EigenProRegressor("laplacian", max_iter=2, random_state=0)), Y2),
     "eigenpro in features": (scaled(rt.EigenProRegressor(feature_map=pairs, max_iter=2, random_state=0)), Y1),
     "eigenpro classes": (scaled(rt.EigenProClassifier(max_iter=2, random_state=0)), TWO),
+    "centers": (scaled(rt.CentersRegressor("laplacian", centers=30, max_iter=2, random_state=0)), Y2),
+    "center classes": (scaled(rt.CentersClassifier(centers=30, max_iter=2, random_state=0)), TWO),
     "machine": (rt.RFMRegressor(n_rounds=1), Y2),
     "diagonal machine": (rt.RFMRegressor("laplacian1", n_rounds=1), Y1),
     "machine classes": (rt.RFMClassifier(n_rounds=1), THREE),
@@ -77,7 +79,7 @@ def fitted(name):
         model.fit(X, y)
     if y is None:
         return model, lambda A: [model.transform(A)]
-    if isinstance(model, rt.AutoKernelClassifier):
+    if hasattr(model, "predict_proba"):
         return model, lambda A: [model.decision_function(A), model.predict_proba(A)]
     return model, lambda A: [getattr(model, "decision_function", model.predict)(A)]
 
