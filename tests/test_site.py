@@ -616,10 +616,11 @@ def test_every_formula_has_a_place_and_every_citation_leads_there(seen, site):
     assert all(TAGS[tag].endswith(name) for name, tag in links)
 
 
+# A summary is a button, and has no links within.
 CITED = r"""() => {
   const walk = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT), found = [];
   while (walk.nextNode())
-    if (!walk.currentNode.parentElement.closest("a, code, pre, h1, h2, h3, h4, .math, script, style, #preview"))
+    if (!walk.currentNode.parentElement.closest("a, code, pre, h1, h2, h3, h4, summary, .math, script, style, #preview"))
       found.push(...walk.currentNode.data.matchAll(/(?<!\w)\((?:[1-9]\d?|[A-Z])\.[1-9]\d?\)|chapter \d+/gi));
   return found.map(([text]) => text);
 }"""
