@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from scipy.optimize import minimize
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
@@ -23,7 +24,7 @@ from .estimators import observations
 from .expansion import Expansion, settle, store
 from .feature_ridge import RandomFeatureRidge
 from .intervals import IntervalMixin
-from .selection import check_folds, judge, refits
+from .selection import check_folds, judge
 from .waves import EXTENSION, WaveFeatures, centred_waves, plain_waves, scaled, select_waves
 
 # %% ../nbs/10f_adaptive.ipynb #d1b0176c
@@ -213,13 +214,19 @@ def _standardised(Y, w):
     return (Y - centre) / torch.where(spread > 0, spread, 1.0), centre, spread
 
 # %% ../nbs/10f_adaptive.ipynb #a2b87be9
+_CHOOSING = 2000  # rows that choose the penalty of more features than that
+
+
 def _solve(X, Y, w, codes, weights, bounds, m, alpha):
     """Ridge regression on the waves: complex amplitudes (k, n_waves), intercepts (k,), and α.
 
     ``alpha`` and what is returned for it are in units of the mean diagonal of the Gram matrix.
     """
+    if alpha == "loo" and min(len(X), 2 * len(codes)) > _CHOOSING:
+        some = slice(0, _CHOOSING)  # the order of rows looks random
+        alpha = _solve(X[some], Y[some], w[some], codes, weights, bounds, m, "loo")[2]
     features = WaveFeatures(codes, weights, bounds, m)
-    some = X[:1000]  # the order of rows looks random
+    some = X[:1000]
     size = sum(
         float(features.transform(some[rows]).square().sum())
         for rows in row_blocks(len(some), 48 * len(codes), X.device)
@@ -239,6 +246,9 @@ def _shares(W, b, C, bounds):
     return sets, np.array([shares[u] / whole for u in sets])
 
 # %% ../nbs/10f_adaptive.ipynb #97014e19
+_LEARNED = "active_inputs_ relevance_ bandwidth_ smoothness_ history_ n_iter_ n_scouting_ alpha_ _waves".split()
+
+
 class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     """Random features whose inputs, bandwidths and smoothness are learned from the data.
 
@@ -257,13 +267,16 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         probabilities. "mixed": the largest for one half, draws from the others for the other half.
     alpha : {"loo", "evidence"} or float, default "loo"
         Penalty of the final ridge regression in units of the Gram matrix's mean diagonal entry.
-        "loo": the one with the least leave-one-out error over all rows. "evidence": the λ that was
-        learned with the kernel, on ``n_subsample`` rows. Or a number ≥ 0.
+        "loo": the one with the least leave-one-out error over all rows, or over 2000 of them where
+        features and rows are more than that. "evidence": the λ that was learned with the kernel, on
+        ``n_subsample`` rows. Or a number ≥ 0.
     bounds : array-like of shape (d, 2) or None, default None
         Box in which the inputs are uniform: fixes the scale of the inputs and what counts as a main
         effect. None for the range of the training data.
     n_subsample : int, default 500
-        Rows for learning, drawn without replacement; the final regression uses all.
+        Rows for learning, drawn without replacement; the final regression uses all. Where at least as
+        many are left when the first part of ``n_folds`` is out, waves and penalty are those found without
+        that part.
     max_iter : int, default 100
         Iterations of L-BFGS on these rows.
     tol : float, default 1e-4
@@ -399,13 +412,16 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         self.n_iter_, self.n_scouting_, self.alpha_ = 0, 0, 0.0
         moving = np.flatnonzero((span[:, 1] > span[:, 0]) & (self.bounds_[:, 1] / 2 > self.bounds_[:, 0] / 2))
         W, A, offset = np.empty((0, d)), np.empty((Y.shape[1], 0), complex), 0.0
+        found, first = self._judged(X, Y, w, units, rng)
         if len(moving) and spread.any() and len(X) > 1:
-            W, A, offset = self._expand(X, standard, spread > 0, w, moving, rng)
+            if first is None:
+                self._learn_waves(X, standard[:, spread > 0], w, moving, rng)
+            else:
+                vars(self).update({name: getattr(first, name) for name in _LEARNED})
+            W, A, offset = self._expand(X, standard, w)
         W, b = np.concatenate([W, W]), np.repeat([0.0, -math.pi / 2], len(W))
         C = torch.from_numpy(np.concatenate([A.real, -A.imag], 1)).to(Y) * spread[:, None]
         offset = torch.as_tensor(offset, device="cpu").to(Y) * spread + centre
-        fit, order = refits(self, bounds=self.bounds_), distinct_rows(without_units(X))
-        found = judge(self, X, Y, w, units, self._one_column, fit=fit, order=order)
         W, b = torch.from_numpy(W), torch.from_numpy(b)
         C, offset, W, b, _ = settle(found, X, C, offset, W, b, self.activation_)
         store(self, C, offset, W, b, units, self._one_column)
@@ -416,12 +432,30 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         self.active_sets_, self.set_shares_ = _shares(self.frequencies_, self.phases_, share, self.bounds_)
         self.order_ = max(map(len, self.active_sets_), default=0)
 
-    def _expand(self, X, Y, varying, w, moving, rng):
-        """Plain waves for standardised Y (n, k): frequencies (N, d), amplitudes (k, N) and constants (k,)."""
+    def _judged(self, X, Y, w, units, rng):
+        """What rows that were left out say, and the fit without the first part if it had enough rows to learn from."""
+        enough = []
+
+        def fit(X, Y, w):
+            shared = len(X) >= self.n_subsample and not enough
+            model = clone(self).set_params(n_folds=None, bounds=self.bounds_, verbose=self.verbose and shared)
+            if shared:
+                model.set_params(random_state=rng)
+            model.fit(X, Y, sample_weight=w)
+            if shared and len(model.active_inputs_):
+                enough.append(model)
+            return model.predict
+
+        order = distinct_rows(without_units(X))
+        found = judge(self, X, Y, w, units, self._one_column, fit=fit, order=order)
+        return found, enough[0] if enough else None
+
+    def _learn_waves(self, X, Y, w, moving, rng):
+        """Inputs, bandwidths and smoothness for standardised Y (n, k), the waves, and how to find their penalty."""
         m, rows = self.n_frequencies, rng.permutation(len(X))[: self.n_subsample]
         Z = centred_waves(scaled(X, self.bounds_)[rows][:, moving], m)
         limits = self.max_order, self.max_iter, self.tol
-        found = _learn(Z, Y[rows][:, varying], w[rows] / w[rows].mean(), *limits, verbose=self.verbose)
+        found = _learn(Z, Y[rows], w[rows] / w[rows].mean(), *limits, verbose=self.verbose)
         active = self.active_inputs_ = moving[found.kept]
         a, ell, nu = np.exp(found.theta[:-1]).reshape(3, -1)
         self.relevance_[active], self.smoothness_[active] = a, nu
@@ -429,10 +463,14 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         self.history_, self.n_iter_, self.n_scouting_ = found.history, len(found.history), found.n_scouting
         U = _spectrum(torch.from_numpy(found.theta), len(active), m).numpy()
         q, n_waves = min(self.max_order, len(active)), (self.n_components + 1) // 2
-        codes, weights = select_waves(U, q, n_waves, self.selection, rng)
-        alpha = float(np.exp(found.theta[-1])) if self.alpha == "evidence" else self.alpha
+        self._waves = select_waves(U, q, n_waves, self.selection, rng)
+        self.alpha_ = float(np.exp(found.theta[-1])) if self.alpha == "evidence" else self.alpha
+
+    def _expand(self, X, Y, w):
+        """Plain waves for standardised Y (n, k): frequencies (N, d), amplitudes (k, N) and constants (k,)."""
+        active, m, (codes, weights) = self.active_inputs_, self.n_frequencies, self._waves
         bounds = self.bounds_[active]
-        A, offset, self.alpha_ = _solve(X[:, active], Y, w, codes, weights, bounds, m, alpha)
+        A, offset, self.alpha_ = _solve(X[:, active], Y, w, codes, weights, bounds, m, self.alpha_)
         F, A, constant = plain_waves(codes, A, bounds, m)
         W = np.zeros((len(F), X.shape[1]))
         W[:, active] = F

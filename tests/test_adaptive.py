@@ -19,7 +19,10 @@ from sklearn.utils.estimator_checks import check_estimator
 import rfteach.adaptive
 import rfteach.waves
 from rfteach.adaptive import AdaptiveFeatureRegressor
+from rfteach.arrays import distinct_rows, power_of_two, without_units
 from rfteach.datasets import sobol_g, sobol_g_moments
+from rfteach.feature_ridge import RandomFeatureRidge
+from rfteach.selection import left_out_parts
 from rfteach.sobol import sobol_indices
 
 C = np.array([1, 2, 5, 10, 20, 100] + [5000] * 14, dtype=float)
@@ -345,6 +348,59 @@ def test_more_rows_than_are_learned_from():
     few, more = (AdaptiveFeatureRegressor(n_components=500, n_subsample=200, random_state=0).fit(X[:n], y[:n])
                  for n in (200, 1500))
     assert np.mean((more.predict(V) - f) ** 2) < np.mean((few.predict(V) - f) ** 2)
+
+
+def test_learned_once_where_enough_rows_are_left(monkeypatch):
+    """Waves and penalty are those of the fit without the first part; only the last regression sees that part's targets."""
+    X, y = make_friedman1(300, noise=0.5, random_state=0)
+    rows = distinct_rows(torch.from_numpy(X))
+    X, y = X[rows], y[rows]  # the order in which fit sees them
+    order = distinct_rows(without_units(torch.from_numpy(X)))
+    train, test = (order[part] for part in next(left_out_parts(300, 3)))
+    learned, learn = [], rfteach.adaptive._learn
+    monkeypatch.setattr(rfteach.adaptive, "_learn", lambda Z, *a, **k: (learned.append(Z.shape[1]), learn(Z, *a, **k))[1])
+    judged, judge = [], rfteach.adaptive.judge
+    monkeypatch.setattr(rfteach.adaptive, "judge", lambda *a, **k: (judged.append(judge(*a, **k)), judged[-1])[1])
+    m = AdaptiveFeatureRegressor(n_components=500, n_subsample=200, n_folds=3, random_state=0)
+    whole = clone(m).fit(X, y)
+    assert learned == [200] * 3
+    first = clone(m).set_params(n_folds=None, bounds=whole.bounds_).fit(X[train], y[train])
+    changed = clone(m).fit(X, np.where(np.isin(np.arange(300), test), y - 3, y))
+    for name in ("relevance_", "bandwidth_", "smoothness_", "history_", "active_inputs_"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(first, name))
+        np.testing.assert_array_equal(getattr(changed, name), getattr(first, name))
+    assert whole.alpha_ == pytest.approx(first.alpha_, rel=1e-12) == changed.alpha_
+    assert whole.n_iter_ == first.n_iter_ and whole.n_scouting_ == first.n_scouting_
+    assert abs(whole.predict(X) - first.predict(X)).max() > 1e-3 < abs(whole.predict(X) - changed.predict(X)).max()
+    unseen = y[test] - (judged[3].residuals[test, 0] * power_of_two(torch.from_numpy(y))).numpy()
+    np.testing.assert_allclose(unseen, first.predict(X[test]), rtol=1e-9)
+    assert abs(unseen - whole.predict(X[test])).max() > 1e-3
+    few = clone(m).set_params(n_subsample=201)
+    learned.clear()
+    assert few.fit(X, y).relevance_.any() and learned == [200] * 3 + [201]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_penalty_of_many_features(monkeypatch, dtype):
+    """Chosen on 2000 rows where rows and features are more: about as good as on all of them."""
+    X, y = make_friedman1(700, noise=1.0, random_state=0)
+    V, f = make_friedman1(500, noise=0.0, random_state=1)
+    X, y = X.astype(dtype), y.astype(dtype)
+    seen, fit = [], RandomFeatureRidge.fit
+
+    def noted(self, X, y, **given):
+        seen.append((isinstance(self.alpha, str), len(X)))
+        return fit(self, X, y, **given)
+
+    monkeypatch.setattr(RandomFeatureRidge, "fit", noted)
+    errors, penalties = [], []
+    for most in (300, 10_000):
+        monkeypatch.setattr(rfteach.adaptive, "_CHOOSING", most)
+        m = AdaptiveFeatureRegressor(n_components=1000, n_subsample=200, n_folds=None, random_state=0).fit(X, y)
+        errors.append(np.mean((m.predict(V) - f) ** 2))
+        penalties.append(m.alpha_)
+    assert seen == [(True, 300), (False, 700), (True, 700)]
+    assert errors[0] < 1.3 * errors[1] and 0.1 < penalties[0] / penalties[1] < 10
 
 
 def test_warnings_and_bar(friedman, capsys):
