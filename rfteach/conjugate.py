@@ -375,7 +375,7 @@ def gram_cg(
 
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0031
-_ROWS = 2500  # that "loo" chooses the penalty with, and up to which one factorisation solves
+_ROWS = 2000  # that "loo" chooses the penalty with, and up to which one factorisation solves
 
 
 class KernelRidgeRegressor(Regressor):
@@ -386,9 +386,9 @@ class KernelRidgeRegressor(Regressor):
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
     bandwidth : float, array of shape (d,), "median" or "learned", default "median"
-        Scale of distance, in the units of X; the words look at 2500 rows. A kernel has its own, which "median" leaves as it is.
+        Scale of distance, in the units of X; the words look at 2000 rows. A kernel has its own, which "median" leaves as it is.
     alpha : "loo" or float, default "loo"
-        Penalty λ > 0, not multiplied by n. "loo": the one of least leave-one-out error on 2500 different rows, used as it is
+        Penalty λ > 0, not multiplied by n. "loo": the one of least leave-one-out error on 2000 different rows, used as it is
         with more of them, outputs in units of their standard deviations.
     tol : float, default 1e-6
         Relative residual at which `gram_cg` is done: the fit at the rows is then this part of a standard deviation of the
@@ -428,8 +428,8 @@ class KernelRidgeRegressor(Regressor):
 
     Notes
     -----
-    Up to 2500 rows `gram_solve` in float64, n³/3 FLOPs; beyond `gram_cg`, whose price and warnings it has. "loo" takes 9n³ for
-    n rows, at most 2500. A prediction takes 2n(d + k) FLOPs and n kernel values. Inputs in different units should be scaled first.
+    Up to 2000 rows `gram_solve` in float64, n³/3 FLOPs; beyond `gram_cg`, whose price and warnings it has. "loo" takes 9n³ for
+    n rows, at most 2000. A prediction takes 2n(d + k) FLOPs and n kernel values. Inputs in different units should be scaled first.
 
     References
     ----------
