@@ -8,7 +8,7 @@ import torch
 
 from harness import Contest, warm
 from rfteach.kernels import Gaussian
-from rfteach.rbf import _rpcholesky
+from rfteach.rbf import rpcholesky
 
 TITLE = "Pivots of randomly pivoted Cholesky with their factor, in rounds and one by one, float64 and float32"
 
@@ -63,8 +63,8 @@ def contest(n, d, m, dtype):
         return float(np.abs(F @ F[pivots[way]].T - right).max())
 
     return Contest(
-        cases={"one by one": lambda: factor(one_by_one), "rfteach": lambda: factor(_rpcholesky), "limit": limit},
+        cases={"one by one": lambda: factor(one_by_one), "rfteach": lambda: factor(rpcholesky), "limit": limit},
         baseline="one by one", limit=("limit",),
         limit_is="the kernel's columns and the products of F with 100 columns at a time, on memory that is already "
                  "there and for rows that are known before",
-        gemm=(block, m // 2, n), errors={"one by one": partial(error, one_by_one), "rfteach": partial(error, _rpcholesky)})
+        gemm=(block, m // 2, n), errors={"one by one": partial(error, one_by_one), "rfteach": partial(error, rpcholesky)})

@@ -23,6 +23,7 @@ from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.agop import RFMRegressor
 from rfteach.auto import AutoKernelRegressor
 from rfteach.centers import CentersRegressor
+from rfteach.conjugate import KernelRidgeRegressor
 from rfteach.datasets import load_propulsion, load_regression, sobol_g
 from rfteach.eigenpro import EigenProRegressor
 from rfteach.features import RandomFourierFeatures
@@ -43,6 +44,7 @@ MODELS = {
     "RidgeCV": lambda seed: RidgeCV(np.logspace(-3, 6, 19)),
     "StreamingRidge": lambda seed: StreamingRidge(),
     "RandomFeatureRidge": lambda seed: RandomFeatureRidge(),
+    "KernelRidgeRegressor": lambda seed: KernelRidgeRegressor(),
     "RBFRegressor": lambda seed: RBFRegressor(random_state=seed),
     "SRFERegressor": lambda seed: SRFERegressor(random_state=seed),
     "HARFERegressor": lambda seed: HARFERegressor(random_state=seed),

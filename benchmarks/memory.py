@@ -52,14 +52,14 @@ def _measure_here(module, case, setting):
     bench.contest(**small).cases[case]()
     call = bench.contest(**setting).cases[case]
     Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
+    before = status("VmRSS")
     result = call()
-    peak = _status("VmHWM")
+    peak = status("VmHWM")
     extra = max(peak - before - result.nbytes, 0)  # a small result takes no page of its own
     print(json.dumps({"bytes": extra, "of_result": float(f"{extra / result.nbytes:.3g}")}))
 
 
-def _status(key):
+def status(key):
     """An entry of ``/proc/self/status``, in bytes."""
     return 1024 * int(re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])
 

@@ -43,7 +43,7 @@ from threadpoolctl import threadpool_limits
 
 import rfteach
 from harness import machine
-from memory import _status
+from memory import status
 from rfteach.arrays import memory_budget
 from rfteach.attention_layer import RandomFeatureAttention
 
@@ -151,6 +151,7 @@ def cases():
     from rfteach.auto import AutoKernelClassifier, AutoKernelRegressor
     from rfteach.centers import CentersClassifier, CentersRegressor
     from rfteach.columns import TableEncoder
+    from rfteach.conjugate import KernelRidgeRegressor
     from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
     from rfteach.features import RandomFourierFeatures
     from rfteach.srfe import SRFERegressor
@@ -175,6 +176,8 @@ def cases():
              large=(40_000, dict(features=waves(200)), 200)),
         Case(lambda: RandomFeatureRidgeClassifier(waves(), alpha=0.1), dict(alpha=[0.1, "gcv"]), True, parts={},
              refuses=one_label, large=(40_000, dict(features=waves(200)), 200)),
+        Case(KernelRidgeRegressor, dict(alpha=[0.1, "loo"]), True, True, rounding=1e-6,
+             large=(4_000, dict(alpha=1.0, n_landmarks=200, tol=1e-3, memory=0), 200)),
         Case(lambda: StreamingRidge("gcv"), dict(alpha=[1.0, "gcv"]), targets=True, parts={}),
         Case(lambda: RBFRegressor(6, random_state=0), dict(n_centers=[3, 5]), targets=True,
              rounding=1e-6, large=(40_000, dict(n_centers=200), 200)),
@@ -708,11 +711,11 @@ def memory_here(name):
     with memory_budget(2**20):
         value(case.make().fit(X[:64], y[:64]), X[:64])
         Path("/proc/self/clear_refs").write_text("5")
-        before = _status("VmRSS")
+        before = status("VmRSS")
         model = case.make().set_params(**parameters).fit(X, y)
         result = value(model, X)
     held = 4 * (X.nbytes + y.nbytes) + result.nbytes + 6 * 8 * min(N, 400) ** 2  # EigenPro's are 100 × 100
-    print(json.dumps([max(_status("VmHWM") - before, 0), held]))
+    print(json.dumps([max(status("VmHWM") - before, 0), held]))
 
 
 CHECKS = {"shapes": shapes, "dtypes": dtypes, "scales": scales, "layouts": layouts, "frames": frames,

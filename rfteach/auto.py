@@ -301,7 +301,7 @@ def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float
         Y, w = rows.Y, rows.w[:, None].expand(n, k)
         if last:  # a second fit beside the first
             Y, w = torch.cat([Y, Y], 1), torch.cat([w, w * (torch.arange(n, device=U.device) < seen)[:, None]], 1)
-        found = gram_cg(kernel, U, Y, max(lam, 5e-5 * n**0.5), w, tol=2e-3, memory=memory)
+        found = gram_cg(kernel, U, Y, max(lam, 5e-5 * n**0.5), w, tol=2e-3, memory=memory, certify=False)
         coef, intercept = found.coef[:, :k], found.intercept[:k]
         if last:
             left = gram_times(kernel, U[seen:], U[:seen], found.coef[:seen, k:]) + found.intercept[k:]

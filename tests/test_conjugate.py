@@ -8,10 +8,13 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import check_estimator
 
+import rfteach.conjugate
 from rfteach.arrays import memory_budget
-from rfteach.conjugate import gram_cg
-from rfteach.kernel_ridge import gram_solve
+from rfteach.bandwidth import median_bandwidth
+from rfteach.conjugate import KernelRidgeRegressor, gram_cg
+from rfteach.kernel_ridge import gram_path, gram_solve
 from rfteach.kernels import Gaussian, Laplacian, Laplacian1, Matern
 from rfteach.stable import PowerExponential
 
@@ -308,3 +311,95 @@ def test_an_only_row_and_what_came_in_stays():
 def test_bad_input_is_refused_by_name(call, error, words):
     with pytest.raises(error, match=words):
         call(np.arange(5.0)[:, None], np.arange(5.0))
+
+
+# ---- the estimator
+@pytest.mark.parametrize("model", [KernelRidgeRegressor(), KernelRidgeRegressor("laplacian", alpha=0.1)], ids=repr)
+def test_contract(model):
+    check_estimator(model)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-6), (np.float32, 1e-4)])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("few", [2000, 50])
+def test_the_estimator_is_the_fit_of_the_factorisation(few, fit_intercept, dtype, tolerance, monkeypatch):
+    """By one factorisation and by conjugate gradients: two outputs, weights, one of them zero, and copies of rows."""
+    monkeypatch.setattr(rfteach.conjugate, "_ROWS", few)
+    X, Y, w = problem()
+    X, Y = X.astype(dtype), Y[:, :2].astype(dtype)
+    kernel, (new, _, _) = Laplacian(2.0), problem(30, seed=1)
+    right = gram_solve(kernel(X.astype(float)), Y.astype(float), 0.1, w, fit_intercept=fit_intercept)
+    model = KernelRidgeRegressor(kernel, alpha=0.1, fit_intercept=fit_intercept, n_landmarks=40).fit(X, Y, w)
+    assert model.dual_coef_.shape == (200, 2) and not model.dual_coef_[3].any() and model.alpha_ == 0.1
+    assert (model.n_iter_ == 1) == (few == 2000)
+    values = kernel(new, X.astype(float)) @ right.coef + right.intercept
+    found = model.predict(new.astype(dtype))
+    assert found.dtype == dtype and found.shape == (30, 2)
+    size = Y.std(0) if fit_intercept else np.sqrt(np.mean(Y**2, 0))
+    assert (abs(found - values) < 5 * tolerance * size).all()
+    p = w / w.sum()
+    apart = kernel(X.astype(float)) @ (model.dual_coef_ - right.coef) + model.intercept_ - right.intercept
+    bound = model.error_bound_ if few == 50 else model.error_bound_ + 1e-10
+    assert (np.sqrt(p @ apart**2) <= bound * (1 + 1e-6) + 1e-12).all() and (model.error_bound_ <= 2e-6 * size).all()
+    one = KernelRidgeRegressor(kernel, alpha=0.1, fit_intercept=fit_intercept, n_landmarks=40).fit(X, Y[:, 0], w)
+    assert one.dual_coef_.shape == (200,) and isinstance(one.intercept_, float) and isinstance(one.error_bound_, float)
+    np.testing.assert_allclose(one.predict(new), found[:, 0], atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("few", [2000, 50])
+def test_a_weight_is_a_number_of_copies(few, monkeypatch):
+    monkeypatch.setattr(rfteach.conjugate, "_ROWS", few)
+    X, Y, _ = problem()
+    counts = np.random.default_rng(0).integers(0, 3, 200)
+    weighted = KernelRidgeRegressor("matern32").fit(X, Y[:, 0], counts)
+    repeated = KernelRidgeRegressor("matern32").fit(X.repeat(counts, 0), Y[:, 0].repeat(counts))
+    assert np.isclose(weighted.alpha_, repeated.alpha_)
+    np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), atol=1e-5)
+
+
+def test_the_penalty_is_that_of_least_leave_one_out_error():
+    X, Y, _ = problem()
+    X, y = X[:195], Y[:195, 0]
+    X[100:105] += 0.5  # no copies
+    model = KernelRidgeRegressor(Laplacian(2.0)).fit(X, y)
+    path = gram_path(Laplacian(2.0)(X), y / y.std())
+    assert np.isclose(model.alpha_, path.lams[path.best])
+    order = np.random.default_rng(0).permutation(195)
+    assert np.isclose(KernelRidgeRegressor(Laplacian(2.0)).fit(X[order], y[order]).alpha_, model.alpha_)
+    both = KernelRidgeRegressor(Laplacian(2.0)).fit(X, np.stack([y, 1e6 * y], 1))
+    assert np.isclose(both.alpha_, model.alpha_)
+    assert median_bandwidth(X) == pytest.approx(KernelRidgeRegressor("laplacian", alpha=1.0).fit(X, y).kernel_.bandwidth)
+
+
+def test_certify_is_the_pass_in_float64(monkeypatch):
+    """Without it there is none, and the residual of the float32 matrix is below the tolerance."""
+    X, Y, w = problem()
+    made, products = [], rfteach.conjugate._products
+    monkeypatch.setattr(rfteach.conjugate, "_products", lambda k, X, *rest: made.append(X.dtype) or products(k, X, *rest))
+    for certify, expected in ((True, [torch.float32, torch.float64]), (False, [torch.float32])):
+        made.clear()
+        found = gram_cg(Laplacian(2.0), X, Y[:, :2], 0.1, w, n_landmarks=20, certify=certify)
+        right = gram_solve(Laplacian(2.0)(X), Y[:, :2], 0.1, w)
+        assert made == expected and found.residual <= 1e-3
+        assert (off(Laplacian(2.0), X, found, right, Y[:, :2], w) < 1.01e-3).all()
+
+
+def test_verbose(capsys):
+    X, Y, _ = problem()
+    gram_cg(Laplacian(), X, Y[:, 0], 0.1, n_landmarks=20, verbose=True)
+    said = capsys.readouterr().err
+    assert "conjugate gradients" in said and "residual=" in said
+    gram_cg(Laplacian(), X, Y[:, 0], 0.1, n_landmarks=20)
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bad, error, words", [
+    (dict(alpha=0), ValueError, "alpha must be"), (dict(alpha="cv"), ValueError, "alpha must be"),
+    (dict(tol=1), ValueError, "tol must be"), (dict(n_landmarks=-1), ValueError, "n_landmarks must be"),
+    (dict(max_iter=0), ValueError, "max_iter must be"), (dict(memory=-1), ValueError, "memory must be"),
+    (dict(fit_intercept=1), TypeError, "fit_intercept must be"), (dict(verbose=1), TypeError, "verbose must be"),
+    (dict(kernel="no"), ValueError, "no"), (dict(bandwidth="no"), ValueError, "bandwidth"),
+])
+def test_bad_parameters_of_the_estimator(bad, error, words):
+    with pytest.raises(error, match=words):
+        KernelRidgeRegressor(**bad).fit(np.arange(5.0)[:, None], np.arange(5.0))

@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import rfteach.rbf
 from rfteach.arrays import distinct_rows, memory_budget
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
-from rfteach.rbf import NystroemFeatures, RBFRegressor, _rpcholesky
+from rfteach.rbf import NystroemFeatures, RBFRegressor, rpcholesky
 
 RULES = ["uniform", "kmeans", "rpcholesky"]
 KERNELS = {
@@ -306,7 +306,7 @@ def test_rpcholesky_draws_by_the_law(proposals, dtype):
     n_draws, rng = 1500, np.random.default_rng(proposals)
     X, exact, found = torch.arange(6, dtype=dtype)[:, None], law(K, 3), Counter()
     for _ in range(n_draws):
-        found[tuple(_rpcholesky(Table(K), X, 3, rng, proposals)[0])] += 1
+        found[tuple(rpcholesky(Table(K), X, 3, rng, proposals)[0])] += 1
     assert found.keys() <= exact.keys() and sum(exact.values()) == pytest.approx(1)
     ranked = sorted(exact, key=exact.get)
     expected, seen, group = [], [], [0.0, 0]  # rare ones together, 10 expected in each class
@@ -325,7 +325,7 @@ def test_rpcholesky_leaves_as_much_as_one_by_one():
     k, K = Gaussian(0.7), Gaussian(0.7)(X)
     slow = [one_by_one(K, 20, np.random.default_rng(seed)).trace() for seed in range(200)]
     for proposals in (8, 128):
-        fast = [150 - float((_rpcholesky(k, torch.from_numpy(X), 20, np.random.default_rng(seed), proposals)[1] ** 2).sum())
+        fast = [150 - float((rpcholesky(k, torch.from_numpy(X), 20, np.random.default_rng(seed), proposals)[1] ** 2).sum())
                 for seed in range(200)]
         se = math.hypot(np.std(slow), np.std(fast)) / 200**0.5
         assert abs(np.mean(fast) - np.mean(slow)) < 4 * se < 0.1 * np.mean(slow)
@@ -336,7 +336,7 @@ def test_rpcholesky_leaves_as_much_as_one_by_one():
 def test_rpcholesky_is_a_cholesky_factor(name, dtype, tolerance, device):
     """F is that of the pivots in their order; it is exact there, and each column lowers the diagonal."""
     k, X = KERNELS[name], torch.from_numpy(Z0).to(device, dtype)
-    pivots, F = _rpcholesky(k, X, 25, np.random.default_rng(5))
+    pivots, F = rpcholesky(k, X, 25, np.random.default_rng(5))
     assert F.dtype == dtype and F.device.type == device and F.shape == (60, 25) and len(set(pivots)) == 25
     F, K = F.cpu().double().numpy(), k(Z0)
     assert abs(F @ F[pivots].T - K[:, pivots]).max() < tolerance
@@ -346,7 +346,7 @@ def test_rpcholesky_is_a_cholesky_factor(name, dtype, tolerance, device):
     left = 1 - np.cumsum(F**2, axis=1)
     assert (np.diff(left, axis=1) <= 0).all() and left.min() > -tolerance
     with memory_budget(2000):  # ten rows, or twenty
-        again = _rpcholesky(k, X, 25, np.random.default_rng(5))
+        again = rpcholesky(k, X, 25, np.random.default_rng(5))
     assert again[0] == pivots
     np.testing.assert_allclose(again[1].cpu(), F, atol=100 * tolerance)
 
@@ -366,7 +366,7 @@ def test_rpcholesky_on_degenerate_rows(dtype, tolerance):
     }
     for name, (k, rows, rank) in cases.items():
         for seed in range(5):
-            pivots, F = _rpcholesky(k, rows, 80, np.random.default_rng(seed))
+            pivots, F = rpcholesky(k, rows, 80, np.random.default_rng(seed))
             assert len(set(pivots)) == len(pivots) == F.shape[1] <= len(rows), name
             assert rank is None or len(pivots) == rank, name
             K = k.gram(rows.double(), rows.double()).numpy()
@@ -381,10 +381,10 @@ def test_rpcholesky_is_nearly_optimal_and_stops():
     m = math.ceil(15 + 15 * math.log(300 / tail))
     errors = []
     for seed in range(20):
-        _, F = _rpcholesky(k, torch.from_numpy(X), m, np.random.default_rng(seed))
+        _, F = rpcholesky(k, torch.from_numpy(X), m, np.random.default_rng(seed))
         errors.append(300 - float((F**2).sum()))
     assert np.mean(errors) + 3 * np.std(errors) / np.sqrt(20) < 2 * tail
-    pivots, F = _rpcholesky(Gaussian(5.0), torch.from_numpy(X), 300, np.random.default_rng(0))
+    pivots, F = rpcholesky(Gaussian(5.0), torch.from_numpy(X), 300, np.random.default_rng(0))
     assert 5 < len(pivots) < 100
     assert abs(Gaussian(5.0)(X) - (F @ F.T).numpy()).max() < 1e-10
 
