@@ -261,7 +261,7 @@ def n_samples_bound(
     d : int
         Number of inputs.
     bandwidth : float, default 1.0
-        Frequencies are normal with standard deviation σ = 1/bandwidth on their support.
+        Frequencies are normal with standard deviation s = 1/bandwidth on their support.
     input_scale : float, default 1.0
         Standard deviation γ of the inputs, which are normal and independent.
     probability : float, default 0.05
