@@ -22,6 +22,7 @@ from .auto import AutoKernelClassifier, AutoKernelRegressor
 from .centers import CentersClassifier, CentersRegressor
 from .chaos import SparsePCE
 from .columns import TableEncoder
+from .conjugate import KernelRidgeRegressor
 from .eigenpro import EigenProClassifier, EigenProRegressor
 from .expansion import Expansion
 from .feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
@@ -303,6 +304,11 @@ def _(model):
     if model.feature_map is None:
         return _at_points(model, model.X_fit_)
     return _last(model, feature_map(model.feature_map_))
+
+
+@predictor.register(KernelRidgeRegressor)
+def _(model):
+    return _at_points(model, model.X_fit_)
 
 
 @predictor.register(CentersRegressor)

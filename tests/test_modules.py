@@ -55,6 +55,7 @@ CASES = {  # name: estimator, targets
     "eigenpro classes": (scaled(rt.EigenProClassifier(max_iter=2, random_state=0)), TWO),
     "centers": (scaled(rt.CentersRegressor("laplacian", centers=30, max_iter=2, random_state=0)), Y2),
     "center classes": (scaled(rt.CentersClassifier(centers=30, max_iter=2, random_state=0)), TWO),
+    "all rows": (scaled(rt.KernelRidgeRegressor(alpha=0.1)), Y2),
     "machine": (rt.RFMRegressor(n_rounds=1), Y2),
     "diagonal machine": (rt.RFMRegressor("laplacian1", n_rounds=1), Y1),
     "machine classes": (rt.RFMClassifier(n_rounds=1), THREE),
