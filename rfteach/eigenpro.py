@@ -480,7 +480,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
     history_ : dict of str to list
         By epoch: "loss" (mean squared residual), "train_error" (the same), both of the residuals before each step, where
         momentum looks ahead;
-        "validation_loss" and "validation_error" (again the same), where there is validation data; "seconds".
+        "validation_loss" and "validation_error" (again the same), where there is validation data; "seconds"; after
+        ``fit_shared`` "bytes", of the sums over processes.
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out to choose the number of epochs, after 0, 1, 2, … of them;
         empty where nothing was chosen. The least value decided, so as an estimate of the error on new rows it is too

@@ -65,7 +65,7 @@ SCRIPT = COMMON + textwrap.dedent("""
         "correction alone": lambda self, T: T if len(T) == 10 else right(self, T),  # no sum over the subsample
     }
 
-    with process_group("gloo", timeout=60) as (rank, size):
+    with process_group("gloo", timeout=250) as (rank, size):
         cuts = [0, 40, 301] if size == 2 else [0, 1, 200, 301]
         for name, model, y, val, *n in models():
             rows = np.arange(301 if not n else n[0])
@@ -92,7 +92,7 @@ SCRIPT = COMMON + textwrap.dedent("""
 
 def launched(script, *arguments, n=2):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}", script]
-    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_processes_give_the_fit_of_one(one, tmp_path, size):
 
 
 REFUSED = COMMON + textwrap.dedent("""
-    with process_group("gloo", timeout=60) as (rank, size):
+    with process_group("gloo", timeout=250) as (rank, size):
         mine, k = slice(rank, None, size), Laplacian(2.0)
         def refused(X, y, *val, model=EigenProRegressor, **given):
             model = model(**{"kernel": k, **PLAIN, **given})
@@ -198,7 +198,7 @@ def test_what_does_not_fit_is_refused_by_all(tmp_path):
         assert all(any(words in line for line in lines) for lines in said), (words, said)
     for rank, other in ((0, 1), (1, 0)):
         values = {"number of columns": (4, 3), "number of outputs": (2, 1), "dtype of X": ("torch.float32", "torch.float64"),
-                  "max_iter": (3, 4), "kernel": ("Laplacian(2.0)", "Laplacian(3.0)"), "random_state": (0, 1)}
+                  "max_iter": (3, 4), "kernel": (repr(Laplacian(2.0)), repr(Laplacian(3.0))), "random_state": (0, 1)}
         for name, both in values.items():
             words = f"ValueError: process {other} has {name} = {both[other]}, this one has {both[rank]}"
             assert words in said[rank], (words, said[rank])
@@ -270,3 +270,79 @@ def test_a_lost_process_ends_the_fit(one, tmp_path, how):
     assert done.returncode == 0, done.stderr
     for rank in (0, 1):
         np.testing.assert_allclose(np.load(tmp_path / f"went on{rank}.npy"), right.predict(T), rtol=0, atol=1e-12)
+
+
+SOLVE = COMMON + textwrap.dedent("""
+    from rfteach.conjugate import gram_cg_shared
+    from rfteach.kernel_ridge import gram_times
+
+    folder, w, k = sys.argv[1], np.arange(301.0), Laplacian(2.0)
+    ways = {"held": {}, "tiles": {"memory": 0}, "weights": {"w": w}, "alone": {"fit_intercept": False, "n_landmarks": 0},
+            "one output": {}, "single": {}}
+
+    def problem(name, rows):
+        kind = np.float32 if name == "single" else float
+        given = {**ways[name], "tol": 1e-4 if name == "single" else 1e-10, "max_iter": 900}
+        if "w" in given:
+            given["w"] = w[rows]
+        return (k, X[rows].astype(kind), (Y[:, 0] if name == "one output" else Y)[rows].astype(kind), 0.1), given
+
+    if __name__ == "__main__":
+        with process_group("gloo", timeout=250) as (rank, size):
+            mine, products = slice(0, 1) if rank == 0 else slice(1, 301), []
+            kept = Talk.add_up
+            Talk.add_up = lambda self, T: (products.append(T.nbytes), kept(self, T))[1]
+            for name in ways:
+                products.clear()
+                (*given, lam), options = problem(name, mine)
+                found = gram_cg_shared(*given, lam, **options)
+                assert len(products) > found.n_iter and set(products) <= {8 * 301, 16 * 301}  # 8nk bytes each
+                values = gram_times(k, T, found.X, found.coef) + found.intercept
+                np.savez(f"{folder}/{name}{rank}.npz", found.coef, values, found.residual)
+            Talk.add_up = lambda self, T: kept(self, T * (2 if self.rank == 0 else 1))  # one process counts twice
+            found = gram_cg_shared(*given, lam, **options)
+            np.save(f"{folder}/twice{rank}.npy", gram_times(k, T, found.X, found.coef) + found.intercept)
+            Talk.add_up = kept
+            for change in ({"lam": 0.1 + rank}, {"X": X[mine][:, : 4 - rank]}, {"Y": Y[mine][rank:]}, {"lam": -1.0},
+                           {"w": w[mine]} if rank else {}, {"tol": 1e-3 + rank}):
+                try:
+                    gram_cg_shared(**{"kernel": k, "X": X[mine], "Y": Y[mine], "lam": 0.1, **change})
+                except ValueError as error:
+                    os.write(1, f"{rank}: {error}\\n".encode())
+            if sys.argv[2] == "lost":
+                if rank == 1:
+                    os._exit(9)
+                gram_cg_shared(k, X, Y, 0.1)
+""")
+
+
+def test_processes_give_the_solution_of_one(tmp_path):
+    """Exact solve: matrix held and by tiles, weights, one row in one process and the others in the other one."""
+    from rfteach.conjugate import gram_cg
+    from rfteach.kernel_ridge import gram_times
+
+    file, space = tmp_path / "fit.py", {"__name__": "solve"}
+    file.write_text(SOLVE)
+    exec(SOLVE.replace("sys.argv[1]", "''"), space)
+    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(27500 + os.getpid() % 900), "WORLD_SIZE": "2"}
+    ranks = [subprocess.Popen([sys.executable, file, tmp_path, "lost"], env={**env, "RANK": str(rank)}, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in (0, 1)]
+    told = [process.communicate(timeout=600) for process in ranks]
+    assert "another process was lost, or did not answer in time, and the solve did not end" in told[0][1]
+    for name in space["ways"]:
+        given, options = space["problem"](name, slice(0, 301))
+        found = gram_cg(*given, **options)
+        values = gram_times(given[0], space["T"], given[1], found.coef) + found.intercept
+        for rank in (0, 1):
+            with np.load(tmp_path / f"{name}{rank}.npz") as file:
+                close = 1e-3 if name == "single" else 1e-8
+                np.testing.assert_allclose(file["arr_0"], found.coef, rtol=0, atol=close * np.abs(found.coef).max())
+                np.testing.assert_allclose(file["arr_1"], values, rtol=0, atol=close)
+                assert file["arr_2"] <= options["tol"]
+    assert np.abs(np.load(tmp_path / "twice0.npy") - values).max() > 0.01
+    for rank, other in ((0, 1), (1, 0)):
+        out = told[rank][0]
+        assert f"process {other} has lam = {0.1 + other}, this one has {0.1 + rank}" in out
+        assert f"process {other} has rows of X with shape and dtype = ({4 - other},)" in out
+        assert "process 1: X and Y must have as many rows, got 300 and 299" in out
+        assert "lam must be" in out and f"process {other} has arguments = " in out and out.count("\n") == 6
