@@ -8,7 +8,7 @@ __all__ = ['ConjugateRidge', 'gram_cg', 'SharedRidge', 'gram_cg_shared']
 # %% ../nbs/03g_conjugate.ipynb #3f1c0005
 import math
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -364,16 +364,19 @@ def gram_cg(
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0031
 @dataclass(frozen=True)
-class SharedRidge(ConjugateRidge):
-    """What `gram_cg_shared` found, as `ConjugateRidge`, for the rows of all processes.
+class SharedRidge:
+    """What `gram_cg_shared` found, for the rows of all processes.
 
     Attributes
     ----------
     X : array of shape (n, d)
-        The rows of all processes, those of the first one first, in the order of ``coef``.
+        The rows of all processes, those of the first one first.
+    fit : ConjugateRidge
+        Its coefficients are in the order of these rows.
     """
 
     X: Array
+    fit: ConjugateRidge
 
 
 def gram_cg_shared(
@@ -419,7 +422,7 @@ def gram_cg_shared(
 
         with process_group() as (rank, size):
             found = gram_cg_shared(Matern(1.5, 2.0), X[rank::size], y[rank::size], lam=0.1)
-            values = gram_times(Matern(1.5, 2.0), X_new, found.X, found.coef) + found.intercept
+            values = gram_times(Matern(1.5, 2.0), X_new, found.X, found.fit.coef) + found.fit.intercept
     """
     def opened():
         given = {"X": as_tensor(X), "Y": as_tensor(Y, name="Y", ndim=(1, 2))}
@@ -436,4 +439,4 @@ def gram_cg_shared(
         talk.compare({f"rows of {name} with shape and dtype": said for name, said in alike.items()})
         whole = {name: like.restore(torch.cat(talk.gather_rows(T))) for name, (T, like) in given.items()}
         found = gram_cg(kernel, whole["X"], whole["Y"], lam, whole.get("w"), **options, talk=talk)
-    return SharedRidge(**{field.name: getattr(found, field.name) for field in fields(found)}, X=whole["X"])
+    return SharedRidge(whole["X"], found)

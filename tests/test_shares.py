@@ -297,12 +297,12 @@ SOLVE = COMMON + textwrap.dedent("""
                 (*given, lam), options = problem(name, mine)
                 found = gram_cg_shared(*given, lam, **options)
                 n = 300 if name == "weights" else 301  # rows with a weight
-                assert len(products) > found.n_iter and set(products) <= {8 * n, 16 * n}, (name, products)  # 8nk bytes each
-                values = gram_times(k, T, found.X, found.coef) + found.intercept
-                np.savez(f"{folder}/{name}{rank}.npz", found.coef, values, found.residual)
+                assert len(products) > found.fit.n_iter and set(products) <= {8 * n, 16 * n}, (name, products)  # 8nk bytes each
+                values = gram_times(k, T, found.X, found.fit.coef) + found.fit.intercept
+                np.savez(f"{folder}/{name}{rank}.npz", found.fit.coef, values, found.fit.residual)
             Talk.add_up = lambda self, T: kept(self, T * (2 if self.rank == 0 else 1))  # one process counts twice
             found = gram_cg_shared(*given, lam, **options)
-            np.save(f"{folder}/twice{rank}.npy", gram_times(k, T, found.X, found.coef) + found.intercept)
+            np.save(f"{folder}/twice{rank}.npy", gram_times(k, T, found.X, found.fit.coef) + found.fit.intercept)
             Talk.add_up = kept
             for change in ({"lam": 0.1 + rank}, {"X": X[mine][:, : 4 - rank]}, {"Y": Y[mine][rank:]}, {"lam": -1.0},
                            {"w": w[mine]} if rank else {}, {"tol": 1e-3 + rank}):
