@@ -23,7 +23,7 @@ def settings(quick=False):
     sizes = dict(n=1500, d=5, N=100) if quick else dict(n=100_000, d=20, N=2000)
     ridge = [dict(sizes, dtype=dtype) for dtype in ("float64", "float32")]
     kernel = dict(n=600, d=5) if quick else dict(n=12_000, d=50)
-    return ridge + [dict(method="EigenPro", **kernel, keep=keep, dtype="float32") for keep in ("kept", "none kept")]
+    return ridge + [dict(method="EigenPro", **kernel, keep=keep, dtype="float64") for keep in ("kept", "none kept")]
 
 
 def ridge_sums(rank, size, n, d, N, dtype):
