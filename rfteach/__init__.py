@@ -19,7 +19,7 @@ _PUBLIC = {
     "feature_ridge": ["RandomFeatureRidge", "RandomFeatureRidgeClassifier"],
     "selection": ["choose"],
     "kernel_ridge": ["gram_path", "gram_solve", "gram_times"],
-    "conjugate": ["KernelRidgeRegressor", "gram_cg"],
+    "conjugate": ["KernelRidgeRegressor", "gram_cg", "gram_cg_shared"],
     "distances": [],
     "bandwidth": ["learn_bandwidth", "median_bandwidth"],
     "rbf": ["NystroemFeatures", "RBFRegressor"],

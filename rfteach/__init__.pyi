@@ -55,7 +55,7 @@ from .kernel_ridge import (
     gram_path as gram_path, gram_solve as gram_solve, gram_times as gram_times
 )
 from .conjugate import (
-    KernelRidgeRegressor as KernelRidgeRegressor, gram_cg as gram_cg
+    KernelRidgeRegressor as KernelRidgeRegressor, gram_cg as gram_cg, gram_cg_shared as gram_cg_shared
 )
 from .bandwidth import (
     learn_bandwidth as learn_bandwidth, median_bandwidth as median_bandwidth

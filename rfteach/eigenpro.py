@@ -7,21 +7,25 @@ __all__ = ['EigenProRegressor', 'EigenProClassifier']
 
 # %% ../nbs/08d_eigenpro.ipynb #16e6d9ce
 import numbers
+import re
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
 from .arrays import all_or_nothing, distinct_rows
-from .checks import choice, flag, integer, number
+from .checks import choice, flag, integer, labels, number
 from .eigenpro_engine import Data, squared_errors, wrong_labels
-from .eigenpro_training import Checkpoint, fingerprint, go_on, one_pass, start, train
+from .eigenpro_shares import SharedCheckpoint, SharedDescent
+from .eigenpro_training import Checkpoint, fingerprint, go_on, new_seed, one_pass, start, train
 from .estimators import Classifier, Model, Regressor
 from .intervals import IntervalMixin, ProbabilityMixin
+from .processes import collective
 
 # %% ../nbs/08d_eigenpro.ipynb #fb2f5d4a
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -209,8 +213,108 @@ def _digest(model, data):
         given["random_state"] = None  # the seed is in the file
     return fingerprint(*(T for T in (data.X, data.Y, data.X_val, data.Y_val) if T is not None), parameters=given)
 
+# %% ../nbs/08d_eigenpro.ipynb #8d0f0002
+class _Shared(_Fitted):
+    """What several processes do together, and how a fit ends."""
+
+    def _known(self, y, X):
+        """What the rows of one process say of the targets of all: for a classifier its labels."""
+        return {}
+
+    def _judged(self, data):
+        if data.X_val is not None:
+            rows = distinct_rows(data.X_val)
+            self._unseen = np.arange(len(rows)), self._predict(data.X_val[rows], None)
+        self._conclude(data.X_val, data.Y_val, None)
+        return self
+
+    @all_or_nothing
+    @torch.no_grad()
+    def fit_shared(self, X, y, X_val=None, y_val=None, *, group: Any = None) -> Self:
+        """`fit` by several processes, each of which has some of the rows; all make this call, and all get the whole fit.
+
+        The fit is that of one process to all rows, those of the first process first, but for rounding. Kernel and work
+        are shared out, see `rfteach.eigenpro_shares`; X of all rows is in every process, and ``cache_size`` is that of each.
+        Start the program with torchrun, and make this call inside
+        `rfteach.processes.process_group`.
+
+        Parameters
+        ----------
+        X, y
+            As for ``fit``; the rows of this process, at least one.
+        X_val, y_val : array-like or None, default None
+            As for ``fit``, and the same in all processes.
+        group : torch.distributed.ProcessGroup or None, default None
+            None means all processes.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        RuntimeError
+            If there is no process group, or if another process was lost or does not answer within the time limit of the
+            group. The model is then what it was, and the checkpoint has the last epoch: this call, or ``fit`` with all
+            rows in one process, goes on from it.
+        ValueError, TypeError
+            As ``fit``, in all processes alike; if they differ in a parameter, in columns, dtype or outputs, or in
+            validation data; with a feature map, ``cache="half"`` or ``warm_start=True``, which are not shared.
+
+        Examples
+        --------
+        In a file ``fit.py``, started by ``torchrun --nproc-per-node=2 fit.py``::
+
+            with process_group() as (rank, size):
+                model = EigenProRegressor("laplacian", checkpoint="fit.npz").fit_shared(X[rank::size], y[rank::size])
+        """
+        with collective(group, "the fit did not end; where there is a checkpoint, it has the last epoch") as talk:
+            data = self._gathered(talk, X, y, X_val, y_val)
+            file = talk.agreed(lambda: SharedCheckpoint(self.checkpoint, _digest(self, data), talk))
+            saved, seed = file.read(), talk.broadcast(talk.agreed(lambda: new_seed(self)), 0)
+            share, in_order = partial(SharedDescent.of, talk=talk), data
+            alone, data, epochs = start(self, data, file, saved, self._mistakes, seed, share)
+            self.validation_loss_, self._descent = np.array(epochs.losses), share(alone)
+            notify = self.callback and (lambda epoch: any(talk.gather_objects(bool(self.callback(self, epoch)))))
+            train(self._descent, data, self, epochs, file, saved, False, notify)
+            self._descent, self._rows_seen = self._descent.whole(data.X), fingerprint(in_order.X)
+        return self._judged(data)
+
+    def _gathered(self, talk, X, y, X_val, y_val):
+        """The rows of all processes with their targets, and rows to validate on; what does not fit is refused by all."""
+        def checked():
+            self._check()
+            for name, bad in {"feature_map": self.feature_map is not None, "cache": self.cache == "half",
+                              "warm_start": self.warm_start}.items():
+                if bad:
+                    raise ValueError(f"fit_shared does without {name}, got {name}={getattr(self, name)!r}")
+            rows, _ = self._validate(X, reset=True)
+            return rows, self._known(y, rows)
+
+        def fitting():
+            return _with_validation(self, rows, self._targets(y, rows, reset=True, **classes), X_val, y_val)
+
+        rows, known = talk.agreed(checked)
+        told = talk.gather_objects(known)
+        classes = {name: np.concatenate([other[name] for other in told]) for name in known}
+        data = talk.agreed(fitting)
+        given = self.get_params(deep=False)
+        for name in ("callback", "device", "verbose"):
+            del given[name]
+        if not isinstance(self.random_state, numbers.Integral):
+            del given["random_state"]
+        talk.compare({
+            **{name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in given.items()},
+            "number of columns": rows.shape[1], "names of columns": list(getattr(self, "feature_names_in_", [])),
+            "dtype of X": str(rows.dtype), "number of outputs": data.Y.shape[1],
+            "y of one dimension": getattr(self, "_one_column", True),
+            "X_val": None if data.X_val is None else fingerprint(data.X_val, data.Y_val),
+        })
+        whole = {name: torch.cat(talk.gather_rows(getattr(data, name))) for name in ("X", "Y")}
+        return replace(data, **whole)
+
 # %% ../nbs/08d_eigenpro.ipynb #d8bb1741
-class _EigenPro(_Fitted):
+class _EigenPro(_Shared):
     """What the regressor and the classifier share: `fit` and `partial_fit`."""
 
     _takes = "validation data, X_val and y_val, and no partial_fit after it"
@@ -254,11 +358,7 @@ class _EigenPro(_Fitted):
             self.validation_loss_ = np.array(epochs.losses)
         self._descent, self._rows_seen = descent, rows_seen
         train(descent, data, self, epochs, file, saved, again, self.callback and partial(self.callback, self))
-        if data.X_val is not None:
-            rows = distinct_rows(data.X_val)
-            self._unseen = np.arange(len(rows)), self._predict(data.X_val[rows], None)
-        self._conclude(data.X_val, data.Y_val, None)
-        return self
+        return self._judged(data)
 
     @all_or_nothing
     def partial_fit(self, X, y) -> Self:
@@ -380,7 +480,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
     history_ : dict of str to list
         By epoch: "loss" (mean squared residual), "train_error" (the same), both of the residuals before each step, where
         momentum looks ahead;
-        "validation_loss" and "validation_error" (again the same), where there is validation data; "seconds".
+        "validation_loss" and "validation_error" (again the same), where there is validation data; "seconds"; after
+        ``fit_shared`` "bytes", of the sums over processes.
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out to choose the number of epochs, after 0, 1, 2, … of them;
         empty where nothing was chosen. The least value decided, so as an estimate of the error on new rows it is too
@@ -483,6 +584,9 @@ class EigenProClassifier(ProbabilityMixin, _EigenPro, Classifier):
 
     def _targets(self, y, X, reset, classes=None):
         return super()._targets(y, X, reset and not self._again(), classes)
+
+    def _known(self, y, X):
+        return {"classes": np.unique(labels(self, y, X))}
 
     def _shaped(self, values):
         return values

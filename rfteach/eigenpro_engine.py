@@ -407,6 +407,18 @@ class Descent:
             return self
         return replace(self, space=KernelSpace(self.space.kernel, self.space.centers[:0])).at(self.c[:0])
 
+    def residuals(self, A, y):
+        """A c - y (B, r), for rows A (B, n) or (B, N) with targets y (B, r)."""
+        return mixed_product(A, self.c).sub_(y)
+
+    def move(self, A, y, step, rows, *moving):
+        """A step on a batch of centres ``rows``, (8.13), or on features, (8.14); the residuals before it."""
+        return eigenpro_step(self.c, A, y, step, self.P, self.space.place(rows), *moving)
+
+    def finite(self):
+        """Whether all coefficients are numbers."""
+        return bool(torch.isfinite(self.c).all())
+
     def epoch(self, rows, data):
         """One pass over the rows: mean squared residual and error, each before its step, and those of validation."""
         start, order = time.perf_counter(), np.arange(-(-len(data.Y) // self.batch_size))
@@ -426,12 +438,12 @@ class Descent:
         for t in order:
             batch = slice(t * B, min((t + 1) * B, n))
             y, rows_here = Y[batch], batch.stop - batch.start
-            place = self.space.place(slice(first + batch.start, first + batch.stop))
             moving = ()
             if momentum is not None:
                 momentum.ahead(self.c, rows_here / n, rate, grow)
                 moving = momentum.z, momentum.span
-            g = eigenpro_step(self.c, rows[batch], y, step * (rows_here / B), self.P, place, *moving)
+            place = slice(first + batch.start, first + batch.stop)
+            g = self.move(rows[batch], y, step * (rows_here / B), place, *moving)
             loss = loss + g.double().square().sum()
             wrong = wrong + self.mistakes(g, y, self.intercept)
         return float(loss) / Y.numel(), float(wrong) / n
@@ -441,7 +453,7 @@ class Descent:
         loss, wrong = 0.0, 0.0
         for a in range(0, len(Y), self.batch_size):
             y = Y[a : a + self.batch_size]
-            g = mixed_product(rows[slice(first + a, first + a + len(y))], self.c).sub_(y)
+            g = self.residuals(rows[slice(first + a, first + a + len(y))], y)
             loss = loss + g.double().square().sum()
             wrong = wrong + self.mistakes(g, y, self.intercept)
         return float(loss) / Y.numel(), float(wrong) / len(Y)

@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from .arrays import random_generator
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan
-from .preconditioning import Momentum, largest_step, mixed_product
+from .preconditioning import Momentum, largest_step
 
 # %% ../nbs/08c_eigenpro_training.ipynb #b2ab6083
 def trouble_of_half(rows, loss, power, losses, swings=False):
@@ -46,11 +46,11 @@ def trouble_of_half(rows, loss, power, losses, swings=False):
 
 def diverged(descent, loss, losses, rows=None, Y=None):
     """Whether the loss is above four times those at the start; of a step that was given also that after the epoch."""
-    if not torch.isfinite(descent.c).all():
+    if not descent.finite():
         return True
     if descent.given and rows is not None:
         y = Y[: descent.batch_size]
-        g = mixed_product(rows[slice(0, len(y))], descent.c).sub_(y).double()
+        g = descent.residuals(rows[slice(0, len(y))], y).double()
         losses, loss = [*losses, mean_square(y)], max(loss, float(g.square().mean()))
     return not loss <= 4 * max(losses)
 
@@ -193,11 +193,12 @@ class Choice:
     losses: list[float] = field(default_factory=list)
 
 # %% ../nbs/08c_eigenpro_training.ipynb #850418cb
-def choose_epochs(settings, data, limit, seed, mistakes):
+def choose_epochs(settings, data, limit, seed, mistakes, share=lambda descent: descent):
     """After how many epochs, with which part of the step, the rows held out are predicted best.
 
     Parts of the rows, which are in random order, are held out in turn until `ENOUGH` rows have been. Where the
-    best epoch is an early one, epochs are too coarse, and shorter steps are tried. Returns a `Choice`.
+    best epoch is an early one, epochs are too coarse, and shorter steps are tried. Returns a `Choice`. What runs is
+    ``share`` of each descent, as in `start`.
     """
     trials = list(held_out(settings, data, seed, mistakes))
     if not trials:
@@ -206,7 +207,7 @@ def choose_epochs(settings, data, limit, seed, mistakes):
     best, factor = Choice(limit, 0, 1.0, [start]), 1.0
     with tqdm(desc="choosing", disable=not settings.verbose, unit="epoch") as bar:
         while True:
-            losses = validated(trials, settings, limit, start, bar)
+            losses = validated(trials, settings, limit, start, bar, share)
             least = int(np.argmin(losses))
             better = losses[least] < min(best.losses)
             if better:
@@ -230,10 +231,10 @@ def held_out(settings, data, seed, mistakes):
         yield descent, Data(X, centred(Y, descent.intercept, X, "y"), X_val, Y_val)
 
 
-def validated(trials, settings, limit, start, bar):
+def validated(trials, settings, limit, start, bar, share):
     """Mean validation losses after 0, 1, 2, … epochs of all trials side by side, until none was lower for long."""
     losses = [start]
-    runs = [run_epochs(*trial, limit, settings.cache_size / len(trials)) for trial in trials]
+    runs = [run_epochs(share(descent), part, limit, settings.cache_size / len(trials)) for descent, part in trials]
     for epochs in zip(*runs):
         losses.append(float(np.mean([epoch.record["validation_loss"] for epoch in epochs])))
         bar.set_postfix(validation_loss=f"{losses[-1]:.4g}")
@@ -394,13 +395,17 @@ def new_seed(settings):
     return int(random_generator(settings.random_state).integers(2**53))
 
 
-def start(settings, data, file, saved, mistakes):
+def start(settings, data, file, saved, mistakes, seed=None, share=lambda descent: descent):
     """A descent that starts from the constant, its rows in random order, and how many epochs it is to run.
 
     ``settings`` are the parameters of an estimator, ``data`` a `Data` as it came, ``saved`` is what the
-    checkpoint ``file`` has, or None, ``mistakes`` as in `Descent`.
+    checkpoint ``file`` has, or None, ``mistakes`` as in `Descent`. ``seed`` None draws one. Several processes run
+    ``share`` of each descent, see `rfteach.eigenpro_shares`.
     """
-    seed = new_seed(settings) if saved is None else saved["seed"]
+    if saved is not None:
+        seed = saved["seed"]
+    elif seed is None:
+        seed = new_seed(settings)
     order, limit = np.random.default_rng(seed).permutation(len(data.X)), settings.max_iter
     data = replace(data, X=data.X[order], Y=data.Y[order])
     if saved is not None and saved["n_iter"] > limit:
@@ -408,7 +413,7 @@ def start(settings, data, file, saved, mistakes):
     choice = Choice(limit, limit)
     if settings.early_stopping and data.X_val is None:
         known = saved is not None and saved["choice"].limit == limit
-        choice = saved["choice"] if known else choose_epochs(settings, data, limit, seed, mistakes)
+        choice = saved["choice"] if known else choose_epochs(settings, data, limit, seed, mistakes, share)
     return begin(settings, data.X, data.Y, seed, mistakes, choice.shorter, order), data, choice
 
 

@@ -7,7 +7,7 @@ __all__ = ['process_group', 'Talk', 'share_attributes', 'collective']
 
 # %% ../nbs/00f_processes.ipynb #f0c00005
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -71,37 +71,78 @@ def _first_line(error):
 
 # %% ../nbs/00f_processes.ipynb #f0c0000a
 class Talk:
-    """What the processes of a group say to each other; each call is made by all of them."""
+    """What the processes of a group say to each other; each call is made by all of them.
 
-    def __init__(self, group: Any) -> None:
-        self.group, self.size = group, dist.get_world_size(group)
-        self.device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    Parameters
+    ----------
+    group : torch.distributed.ProcessGroup or None
+        None means all processes.
+    undone : str
+        What an error says of the work that a lost process leaves behind.
+
+    Attributes
+    ----------
+    rank, size : int
+        Number of this process in the group, from 0, and of all.
+    bytes : int
+        Of the tensors that were added up or gathered so far, each once.
+    """
+
+    def __init__(self, group: Any, undone: str = "the sums were not combined") -> None:
+        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+        self.device, self.undone, self.bytes = "cuda" if dist.get_backend(group) == "nccl" else "cpu", undone, 0
+
+    def _made(self, call, *args, **kwargs):
+        """Make a call of `torch.distributed`; a lost process becomes an error that says so."""
+        try:
+            call(*args, **kwargs, group=self.group)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"process {self.rank} of {self.size}: another process was lost, or did not answer in time, and "
+                f"{self.undone} ({_first_line(error)})"
+            ) from error
+
+    def _number(self, rank):
+        """The number among all processes of number ``rank`` of the group."""
+        return rank if self.group is None else dist.get_global_rank(self.group, rank)
 
     def gather(self, T: torch.Tensor) -> list[torch.Tensor]:
         """The tensors of all processes, which have one shape."""
         sent = T.to(self.device).contiguous()
         parts = [torch.empty_like(sent) for _ in range(self.size)]
-        dist.all_gather(parts, sent, group=self.group)
+        self._made(dist.all_gather, parts, sent)
+        self.bytes += self.size * sent.nbytes
         return [part.to(T.device) for part in parts]
+
+    def gather_rows(self, T: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors (n, …) of all processes, where n may differ from one to the next."""
+        parts = []
+        for source, n in enumerate(self.gather_objects(len(T))):
+            part = T.new_empty(n, *T.shape[1:], device=self.device)
+            part = T.to(self.device).contiguous() if source == self.rank else part
+            if n:
+                self._made(dist.broadcast, part, self._number(source))
+            self.bytes += part.nbytes
+            parts.append(part.to(T.device))
+        return parts
 
     def add_up(self, T: torch.Tensor) -> torch.Tensor:
         """The sum of the tensors of all processes."""
-        sent = T.to(self.device, copy=True)
-        dist.all_reduce(sent, group=self.group)
+        sent = T.to(self.device, copy=True).contiguous()
+        self._made(dist.all_reduce, sent)
+        self.bytes += sent.nbytes
         return sent.to(T.device)
 
     def gather_objects(self, thing: Any) -> list:
         """What each process has."""
         parts = [None] * self.size
-        dist.all_gather_object(parts, thing, group=self.group)
+        self._made(dist.all_gather_object, parts, thing)
         return parts
 
     def broadcast(self, thing: Any, source: int) -> Any:
         """What process number ``source`` of the group has."""
         box = [thing]
-        if self.group is not None:
-            source = dist.get_global_rank(self.group, source)
-        dist.broadcast_object_list(box, src=source, group=self.group)
+        self._made(dist.broadcast_object_list, box, self._number(source))
         return box[0]
 
     def compare(self, facts: dict) -> None:
@@ -111,6 +152,19 @@ class Talk:
             for name, mine in facts.items():
                 if other[name] != mine:
                     raise ValueError(f"process {rank} has {name} = {other[name]}, this one has {mine}")
+
+    def agreed(self, call: Callable[[], Any]) -> Any:
+        """What ``call()`` gives here; where it is refused in one process, all of them raise what that one says."""
+        kinds, found, said = (ValueError, TypeError, OSError), None, None
+        try:
+            found = call()
+        except kinds as error:
+            said = error
+        mine = said and (next(j for j, kind in enumerate(kinds) if isinstance(said, kind)), str(said))
+        for rank, other in enumerate(self.gather_objects(mine)):
+            if other is not None:
+                raise kinds[other[0]](f"process {rank}: {other[1]}") from said
+        return found
 
 # %% ../nbs/00f_processes.ipynb #f0c0000c
 def share_attributes(model: Any, talk: Talk, names: Sequence[str]) -> None:
@@ -129,18 +183,11 @@ def share_attributes(model: Any, talk: Talk, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def collective(group: Any) -> Iterator[Talk]:
-    """The means by which the processes of a group talk; a lost process becomes an error that says so."""
+def collective(group: Any, undone: str = "the sums were not combined") -> Iterator[Talk]:
+    """The means by which the processes of a group talk, a `Talk` with these arguments."""
     if not (dist.is_available() and dist.is_initialized()):
         raise RuntimeError(
-            "there is no process group: start with torchrun, and call all_reduce inside "
+            "there is no process group: start with torchrun, and make this call inside "
             "`with process_group():`"
         )
-    talk, rank = Talk(group), dist.get_rank(group)
-    try:
-        yield talk
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"process {rank} of {talk.size}: another process was lost, or did not answer in time, and the "
-            f"sums were not combined ({_first_line(error)})"
-        ) from error
+    yield Talk(group, undone)

@@ -10,7 +10,7 @@ os.environ["SCIPY_ARRAY_API"] = "1"  # read when SciPy is imported; scikit-learn
 
 FIRST = ["test_notebooks", "test_arrays", "test_datasets", "test_plots", "test_kernels",
          "test_stable", "test_features", "test_ridge", "test_kernel_ridge", "test_conjugate", "test_bandwidth",
-         "test_rbf", "test_orderq", "test_pursuit", "test_eigenpro", "test_centers", "test_pca", "test_surrogate", "test_adaptive",
+         "test_rbf", "test_orderq", "test_pursuit", "test_eigenpro", "test_shares", "test_centers", "test_pca", "test_surrogate", "test_adaptive",
          "test_attention", "test_columns", "test_auto", "test_uncertainty", "test_modules", "test_reproductions",
          "test_robustness", "test_exercises"]
 LAST = ["test_benchmarks", "test_package", "test_classroom", "test_site", "test_slides"]
