@@ -570,6 +570,11 @@ def gram_cg_shared(
     ValueError, TypeError
         As `gram_cg`, in all processes alike; if they differ in an argument, in columns or in dtype.
 
+    Notes
+    -----
+    The processes share products, and repeat all else; so they take processors of one kind, on which it is the same to the
+    last bit.
+
     Examples
     --------
     In a file ``solve.py``, started by ``torchrun --nproc-per-node=2 solve.py``::
