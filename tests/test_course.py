@@ -265,3 +265,42 @@ def test_a_chapter_can_be_used_on_another_table(chapter):
             assert code.split("\n")[0].endswith("  # your table here") and code.count("\n") < 8, page.name
             found.append(page)
     assert len(found) == 1
+
+
+# ---- reading times
+HEAD = re.compile(r"About (\d+) minutes(?:, of which (\d+) for the)?")
+WORDS, EQUATION, LINES, FIGURE = 150, 1.5, 12, 1.0  # words a minute, minutes, lines of code a minute, minutes
+FOLDED = re.compile(r"#\| (?:hide|default_exp|code-fold: true)|#\| export$|^(?:import|from) ", re.M)
+
+
+def reading(page):
+    """Minutes of a first reading: without exercises, symbols and references, parts to be skipped, and folded code."""
+    total, skip = 0.0, False
+    for cell in page.cells:
+        if re.search(r"^## (?:Exercises|Symbols|References)", cell.source, re.M):
+            break
+        if cell.cell_type == "markdown" and re.search(r"^##+ ", cell.source, re.M):
+            skip = False
+        skip = skip or "Skip on first reading" in cell.source
+        if skip:
+            continue
+        if cell.cell_type == "markdown":
+            text = re.sub(r"\$\$.*?\$\$", " ", cell.source, flags=re.S)
+            text = re.sub(r"\$[^$]*\$", " x ", re.sub(r"\]\([^)]*\)", "]", text))
+            total += len(re.findall(r"\w+", text)) / WORDS + EQUATION * cell.source.count(r"\tag{")
+            continue
+        code = re.sub(r'""".*?"""', "", cell.source, flags=re.S)
+        if not FOLDED.search(cell.source):
+            total += sum(bool(line.strip()) for line in code.split("\n")) / LINES
+        total += FIGURE * sum("image/png" in output.get("data", {}) for output in cell.outputs)
+    return total
+
+
+@pytest.mark.parametrize("path", [path for path in sorted(notebooks.NBS.glob("[01]*.ipynb")) if not path.stem.startswith(("15", "16"))],
+                         ids=lambda path: path.stem)
+def test_the_minutes_on_a_page_are_those_of_a_rule(path):
+    page = nbformat.read(path, as_version=4)
+    head = HEAD.search(page.cells[1].source)
+    if head:
+        rule = reading(page) + int(head[2] or 0)
+        assert abs(int(head[1]) - rule) <= max(5, 0.1 * rule), f"the rule gives {5 * round(rule / 5)} minutes"
