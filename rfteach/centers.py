@@ -20,11 +20,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import ArrayLike, all_or_nothing, as_tensor, distinct_rows, random_generator
+from .arrays import ArrayLike, all_or_nothing, as_tensor, distinct_rows
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .eigenpro_engine import KernelSpace, centred, mean_square, own_kernel
-from .eigenpro_training import ENOUGH, flat, stalled
+from .eigenpro_training import ENOUGH, flat, new_seed, stalled
 from .estimators import Classifier, Model, Regressor
 from .kernels import Kernel, as_kernel
 from .preconditioning import Preconditioner, critical_batch_size, largest_step, mixed_product, preconditioner
@@ -450,7 +450,7 @@ class _AtCenters(Model):
         self._check()
         X, _ = self._validate(X, reset=True)
         Y = self._targets(y, X, reset=True)
-        seed = int(random_generator(self.random_state).integers(2**53))
+        seed = new_seed(self)
         self._descent, losses = train_at_centers(self, X, Y, seed)
         self.validation_loss_ = np.array(losses)
         return self
@@ -458,7 +458,7 @@ class _AtCenters(Model):
     @torch.no_grad()
     def _absorb(self, X, Y, first):
         if first:
-            seed = int(random_generator(self.random_state).integers(2**53))
+            seed = new_seed(self)
             descent = begin_at_centers(self, X, Y, np.random.default_rng(seed).permutation(len(X)), seed)
         else:
             old = self._descent
