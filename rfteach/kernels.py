@@ -25,8 +25,7 @@ def _squared_distances(X, Y, bandwidth, factor):
     """What fills a tile with ``factor`` times squared distances in bandwidths, (1.10)."""
     left, right, scale, x2, y2 = _centred(X, Y, bandwidth)
     cancelled = torch.finfo(X.dtype).eps ** (1 / 3)
-    threshold = cancelled * (x2.max() + y2.max())
-    nearest = torch.amin if factor > 0 else torch.amax
+    nearest, farthest, within = (torch.amin, torch.amax, torch.le) if factor > 0 else (torch.amax, torch.amin, torch.ge)
     u, v = factor * x2, factor * y2
 
     def tile(rows, cols, s):
@@ -35,13 +34,22 @@ def _squared_distances(X, Y, bandwidth, factor):
         on_diagonal = X is Y and rows.start == cols.start
         if on_diagonal:
             s.diagonal().fill_(math.copysign(math.inf, factor))
-        if nearest(s) / factor <= threshold:
-            lost = s / factor <= cancelled * (x2[rows, None] + y2[cols])
-            _recompute(s, lost, X[rows], Y[cols], bandwidth, factor)
+        for few in _in_cache(s):
+            part, i = s[few], slice(rows.start + few.start, rows.start + few.stop)
+            near = within(nearest(part, 0), cancelled * (farthest(u[i]) + v[cols])).nonzero().squeeze(1)
+            if len(near):
+                lost = within(part[:, near], cancelled * (u[i, None] + v[cols][near]))
+                _recompute(part, lost, near, X[i], Y[cols], bandwidth, factor)
         if on_diagonal:
             s.diagonal().zero_()
 
     return tile
+
+
+def _in_cache(s):
+    """Slices of the rows of a tile: those that stay in a core's own cache from one operation to the next."""
+    parts = 8 if s.device.type == "cpu" else 1
+    return row_blocks(len(s), parts * s.shape[1] * s.element_size(), s.device)
 
 
 def _centred(X, Y, bandwidth):
@@ -65,9 +73,10 @@ def _centred(X, Y, bandwidth):
     return left, right, torch.ones_like(bandwidth), x2, x2 if X is Y else right.square().sum(1)
 
 
-def _recompute(s, lost, X, Y, bandwidth, factor):
-    """Put ``factor`` times squared distances by differences where they are lost, a part of the pairs at a time."""
+def _recompute(s, lost, near, X, Y, bandwidth, factor):
+    """Put ``factor`` times squared distances by differences where those of columns ``near`` are lost, part by part."""
     i, j = lost.nonzero(as_tuple=True)
+    j = near[j]
     for part in torch.arange(len(i), device=s.device).split(max(1, s.numel() // X.shape[1])):
         difference = X[i[part]] - Y[j[part]]
         s[i[part], j[part]] = difference.div_(bandwidth).square_().sum(1).mul_(factor)
@@ -243,9 +252,8 @@ class _OnPoints(BaseEstimator):
 
         def tile(rows, cols, out):
             distances(rows, cols, out)
-            values = self._profile(out)
-            if values is not out:
-                out.copy_(values)
+            for few in _in_cache(out):
+                out[few] = self._profile(out[few])
 
         return tile
 
@@ -411,6 +419,21 @@ def _matern_nodes(nu, log_scale, eps):
     return np.exp(log_w[keep]), np.exp(-t[keep]) / 4
 
 
+def _log_scale(nu):
+    """The logarithm of what makes z^ν K_ν(z) one at zero, in (1.7)."""
+    return -((nu - 1) * math.log(2) + math.lgamma(nu))
+
+
+def _half_integer(z, nu):
+    """The kernel of (1.7) for ν = 1/2, 3/2 or 5/2, in the place of z."""
+    if nu == 0.5:
+        return z.neg_().exp_()
+    M = z.neg().exp_()
+    if nu == 1.5:
+        return z.add_(1).mul_(M)
+    return z.add_(1.5).square_().add_(0.75).div_(3).mul_(M)  # 1 + z + z²/3
+
+
 class _MaternProfile(torch.autograd.Function):
     """M_ν(z) = z^ν K_ν(z), times exp(log_scale), as a function of z²; derivatives by equation (1.13)."""
 
@@ -418,21 +441,17 @@ class _MaternProfile(torch.autograd.Function):
     def forward(ctx, z2, nu, log_scale):
         ctx.save_for_backward(z2)
         ctx.nu, ctx.log_scale = nu, log_scale
-        if nu in (-0.5, 0.5, 1.5, 2.5):
+        at_zero = math.exp(log_scale - _log_scale(nu)) if nu > 0 else 0.0
+        if nu in (0.5, 1.5, 2.5):
+            M = _half_integer(z2.sqrt(), nu).mul_(at_zero)
+        elif nu == -0.5:
             z = z2.sqrt()
-            M = z.neg().exp_().mul_(math.exp(log_scale) * math.sqrt(math.pi / 2))
-            if nu == -0.5:
-                M.div_(z)
-            elif nu == 1.5:
-                M.addcmul_(z, M)
-            elif nu == 2.5:
-                M.mul_(z.mul_(3).add_(z2).add_(3))
+            M = z.neg().exp_().div_(z).mul_(math.exp(log_scale) * math.sqrt(math.pi / 2))
         else:
-            M = torch.zeros_like(z2)
+            M, term = torch.zeros_like(z2), torch.empty_like(z2)
             finfo = torch.finfo(z2.dtype)
             for w, a in zip(*_matern_nodes(nu, log_scale, finfo.eps)):
-                M.add_(torch.exp(z2 * -min(a, finfo.max)), alpha=w)
-        at_zero = math.exp(log_scale + ((nu - 1) * math.log(2) + math.lgamma(nu))) if nu > 0 else 0.0
+                M.add_(torch.mul(z2, -min(a, finfo.max), out=term).exp_(), alpha=w)
         return M.masked_fill_(z2 == 0, at_zero)
 
     @staticmethod
@@ -485,8 +504,9 @@ class Matern(Kernel):
 
     def _profile(self, z2):
         nu = float(self.nu)  # which `_factor` has checked
-        log_scale = -((nu - 1) * math.log(2) + math.lgamma(nu))
-        return _MaternProfile.apply(z2, nu, log_scale)
+        if nu in (0.5, 1.5, 2.5) and not needs_grad(z2):
+            return _half_integer(z2.sqrt_(), nu)
+        return _MaternProfile.apply(z2, nu, _log_scale(nu))
 
     def _mixing(self, U):
         nu = self._smoothness()
