@@ -419,6 +419,19 @@ def test_what_is_cut_would_be_noticed(site, tab):
     assert [line[:21] for line in tab.evaluate(CUT, False)] == ["MJX-CONTAINER: eq-3.1"]
 
 
+@pytest.mark.parametrize("name", ["04_bandwidth", "06c_bpdn", "13c_auto", "15m_benchmarks", "16a_plan"])
+def test_code_wraps_and_tables_fit_where_there_is_room(name, site, tab):
+    """Code on every page; tables but those with nine data sets side by side, which scroll."""
+    tab.goto((site / f"{name}.html").as_uri())
+    wide = """() => [...document.querySelectorAll("article .cell_input pre, article .table-wrapper")]
+        .filter((e) => e.scrollWidth > e.clientWidth + 1 && !/airfoil|naval/.test(e.textContent))
+        .map((e) => e.textContent.slice(0, 40))"""
+    tab.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    assert not tab.evaluate(wide)
+    tab.add_style_tag(content=".cell_input pre { white-space: pre !important; }")
+    assert name == "16a_plan" or tab.evaluate(wide)
+
+
 def test_sidebar_is_in_the_order_of_quarto(seen, site):
     titles = [title.lower() for title, _ in contents(ROOT) if title]
     for page in seen.values():
