@@ -17,6 +17,8 @@ from urllib.parse import unquote
 
 import chromium
 from build import ROOT, SiteError, build, contents, settings
+from pypdf import PdfReader, PdfWriter
+from pypdf.generic import Destination, Fit, NameObject, TextStringObject
 
 ADDRESS = re.compile(r'\b(id|href|src|aria-labelledby)="([^"]*)"')
 HEADING = re.compile(r'<h[12][^>]*>((?:(?!</h).)*)<a class="headerlink" href="book:([^"]*)"', re.S)
@@ -76,9 +78,6 @@ def document(site, text, first):
 
 def joined(parts, headed, title):
     """Join PDFs by Chromium into one; ``headed[k]`` are the `headings` of the k-th part, which become bookmarks."""
-    from pypdf import PdfReader, PdfWriter
-    from pypdf.generic import Destination, Fit, NameObject, TextStringObject
-
     book, places = PdfWriter(), {}
     for part in map(PdfReader, parts):
         for name, place in part.named_destinations.items():
