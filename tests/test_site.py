@@ -149,6 +149,13 @@ def test_solutions_are_folded():
     assert shown.metadata["mystnb"]["code_prompt_show"] == "Solution"
 
 
+def test_no_answer_is_accepted_before_the_reader_has_written_one():
+    said = nbformat.v4.new_output("stream", text="kernels.gram is accepted: shape.")
+    for source, left in (('check("kernels.gram", gram)', 0), ('print(check("kernels.gram", gram))', 1)):
+        cell, = page(nbformat.v4.new_code_cell(source, outputs=[said]))
+        assert len(cell.outputs) == left, source
+
+
 @pytest.mark.parametrize("found, code, prompt", [
     ({"export": ""}, "_A = 1\n@f\ndef g(): pass\nclass B: pass", "Source of g, B, _A"),
     ({"export": ""}, "a: int = 1\nb, c = 1, 2\ndef d(): pass\ndef _(): pass\ne = f = 3",
