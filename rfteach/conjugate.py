@@ -387,8 +387,7 @@ def gram_cg(
 
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0031
-_ROWS = 2000  # that "loo" chooses the penalty with, and up to which one factorisation solves
-_LAST = 1000  # of more, those that are left out
+_ROWS = 2000  # that "loo" chooses the penalty with, and up to which one factorisation solves; of more, half as many are left out
 
 
 def gram_cg_without(kernel, X, Y, lam, w, rows, **options) -> tuple[ConjugateRidge, torch.Tensor]:
@@ -516,7 +515,7 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
     def _fit(self, X, Y, w, like):
         few, ways = slice(0, _ROWS), {"fit_intercept": self.fit_intercept}
         rows, (U, means, total, units) = distinct_rows(X, weight=w), observations(X, Y, w)
-        U, means, total = U[few], means[few], total[few]
+        U, means, total, many = U[few], means[few], total[few], len(rows) > _ROWS
         own = not isinstance(self.kernel, str) and isinstance(self.bandwidth, str) and self.bandwidth == "median"
         kernel = self.kernel_ = fit_kernel(self.kernel, None if own else self.bandwidth, U, means).own()
         X, Y, U, self.alpha_ = X.detach().double(), Y.double() / units, U.double(), self.alpha
@@ -536,15 +535,15 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
         else:
             ways |= {"n_landmarks": self.n_landmarks, "tol": self.tol, "max_iter": self.max_iter, "memory": self.memory,
                      "verbose": self.verbose}
-            if len(rows) > _ROWS:
-                found, said = gram_cg_without(kernel, X, Y, self.alpha_, w, rows[-_LAST:], **ways)
+            if many:
+                found, said = gram_cg_without(kernel, X, Y, self.alpha_, w, rows[-(_ROWS // 2) :], **ways)
                 said = said * units
             else:
                 found = gram_cg(kernel, X, Y, self.alpha_, w, **ways)
             bound, self.n_iter_ = found.error_bound, found.n_iter
         if len(rows) > 1:
             places = np.arange(len(rows))
-            self._unseen = places[-_LAST:] if len(rows) > _ROWS else places, said
+            self._unseen = places[-(_ROWS // 2) :] if many else places, said
         self.X_fit_ = X.cpu().numpy()
         self.dual_coef_, self.intercept_, self.error_bound_ = (
             self._shaped((T * units).cpu().numpy().T).T if T.ndim > 1 else self._shaped((T * units).cpu().numpy())
