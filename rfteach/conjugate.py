@@ -258,6 +258,25 @@ def _warn(residual, history, tol, max_iter, n_landmarks):
     warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
+def _preconditioners(root, w, lam, fit_intercept):
+    """What applies to each column the preconditioner of its rows, those in which its weights w (n, k) are not zero."""
+    sets, of = torch.unique((w > 0).to(torch.uint8), dim=1, return_inverse=True)
+    made = []
+    for j in range(sets.shape[1]):
+        most = w[:, of == j].amax(1)
+        own = root.clone() if fit_intercept and j + 1 < sets.shape[1] else root  # whose mean is taken off in place
+        made.append(_preconditioner(own, (most / lam).sqrt(), most / most.sum() if fit_intercept else None))
+
+    def precondition(R, live):
+        Z = torch.empty_like(R)
+        for j in of[live].unique().tolist():
+            columns = of[live] == j
+            Z[:, columns] = made[j](R[:, columns])
+        return Z
+
+    return precondition
+
+
 def gram_cg(
     kernel: Kernel | str,
     X: ArrayLike,
@@ -327,7 +346,8 @@ def gram_cg(
     Notes
     -----
     2(k + 1)n² FLOPs a step from a matrix that is held, of 4n² bytes; by tiles half the price of the matrix,
-    n²d FLOPs, comes on top, with memory for a tile. The preconditioner takes 4nm² FLOPs once, and 8nm bytes. Products
+    n²d FLOPs, comes on top, with memory for a tile. The preconditioner takes 4nm² FLOPs once, and 8nm bytes, and
+    nm² with as many bytes more for each further set of rows that columns have a weight in. Products
     of the steps are in float32; the residual is from a product in float64, by tiles, which is made once for each 1e-4 that
     it falls. Where float32 gets no nearer, the steps go on in float64, of a matrix of 8n² bytes where that is within
     ``memory``. Relative residuals can be had so down to about 1e-15 √n max(w) / λ, which ``residual`` and the bounds
@@ -358,13 +378,10 @@ def gram_cg(
         constant = low + (share * (Y - low)).sum(0)
         Y = (Y - low) - (share * (Y - low)).sum(0)
     precondition, q = (lambda R, live: R), torch.full_like(constant, 0.5)
-    if n_landmarks:  # one for all columns, on the rows that each of them has
-        most = w.amax(1)
+    if n_landmarks:
         root = rpcholesky(kernel, X, min(n_landmarks, len(X)), np.random.default_rng(0))[1]
         n_landmarks = root.shape[1]
-        P = _preconditioner(root, (most / lam).sqrt(), most / most.sum() if fit_intercept else None)
-        rows = (w > 0).to(w)
-        precondition = lambda R, live: rows[:, live] * P(rows[:, live] * R)
+        precondition = _preconditioners(root, w, lam, fit_intercept)
 
     def make(dtype, held):
         return _products(kernel, X.to(dtype), memory if held else 0, fit_intercept, talk)
