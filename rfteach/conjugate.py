@@ -407,7 +407,9 @@ def gram_cg(
 _ROWS = 2000  # that "loo" chooses the penalty with, and up to which one factorisation solves; of more, half as many are left out
 
 
-def gram_cg_without(kernel, X, Y, lam, w, rows, **options) -> tuple[ConjugateRidge, torch.Tensor]:
+def gram_cg_without(
+    kernel: Kernel, X: torch.Tensor, Y: torch.Tensor, lam: float, w: torch.Tensor, rows: np.ndarray, **options: Any
+) -> tuple[ConjugateRidge, torch.Tensor]:
     """`gram_cg` for Y (n, k) and w (n,), and what the fit without ``rows`` (m,) and their copies says of these: (m, k).
 
     The second fit is k columns more, whose weights are zero there; ``options`` are those of `gram_cg`.
