@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['FAMILIES', 'METRICS', 'Rows', 'Candidate', 'Metric', 'by_path', 'by_solve', 'descend', 'plane_left_out',
-           'constant_left_out', 'race', 'in_second_round', 'solve', 'AutoKernelRegressor', 'AutoKernelClassifier']
+           'constant_left_out', 'race', 'in_second_round', 'solve', 'sharpened', 'AutoKernelRegressor',
+           'AutoKernelClassifier']
 
 # %% ../nbs/13c_auto.ipynb #13c52daa
 import math
@@ -24,7 +25,7 @@ from tqdm import tqdm
 
 from .agop import learn_metric
 from .arrays import all_or_nothing, as_tensor, random_generator, row_hashes
-from .averaging import combine
+from .averaging import better, combine
 from .bandwidth import learn_bandwidth
 from .checks import flag, number, weights
 from .columns import TableEncoder
@@ -285,6 +286,11 @@ def in_second_round(c: Candidate, metric: Metric, rows: Rows) -> Candidate:
 _DIRECT, _ITERATED, _LANDMARKS = 12_000, 100_000, 4000  # rows; and centres beyond
 
 
+def _most_direct(memory):
+    """The most rows whose Gram matrix is factorised."""
+    return min(_DIRECT, (memory / 8) ** 0.5)
+
+
 def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float, last: int) -> tuple[torch.Tensor, ...]:
     """Centres (m, D), coefficients (m, k) and intercept (k,) of a fit to all rows, with coordinates U (n, D).
 
@@ -293,7 +299,7 @@ def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float
     n, k = len(U), rows.Y.shape[1]
     seen = n - last
     left = rows.Y[seen:]
-    if n <= min(_DIRECT, (memory / 8) ** 0.5):
+    if n <= _most_direct(memory):
         found = gram_solve(kernel.gram(U, U), rows.Y, max(lam, _FLOOR * n), rows.w, left_out=last or False)
         coef, intercept = found.coef, found.intercept
         left = left - found.residuals if last else left
@@ -314,6 +320,14 @@ def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float
         left = gram_times(kernel, U[seen:], centers, coef) + intercept if last else left
         U = centers
     return U, coef.double(), intercept.double(), left
+
+
+def sharpened(c: Candidate, U: torch.Tensor, rows: Rows, memory: float, last: int) -> tuple[float, tuple[torch.Tensor, ...]]:
+    """By what to multiply the bandwidth, 1 or 1/2, and `solve` with it: what predicts the ``last`` rows better without each."""
+    tried = {s: solve(replace(c, bandwidth=s * c.bandwidth).kernel, U, rows, c.lam, memory, last) for s in (1.0, 0.5)}
+    whole, half = ((rows.Y[-last:] - fit[3]).square().sum(1).cpu().numpy() for fit in tried.values())
+    factor = 0.5 if better(whole - half, rows.w[-last:].cpu().numpy()) else 1.0
+    return factor, tried[factor]
 
 # %% ../nbs/13c_auto.ipynb #13cf9b6b
 @dataclass(frozen=True)
@@ -469,10 +483,15 @@ class _Auto(Model):
         """Those with a weight, on all rows, or on as many as the time allows; and what they say of the last without them."""
         memory, n = _half_of_memory() if self.memory is None else self.memory, len(rows)
         speed = max((4 * len(judges) ** 3 / c.seconds for c, _ in used if c.family in FAMILIES), default=math.inf)
-        while n > len(judges) and len(used) * _work(n) > seconds * speed:
+        while n > len(judges) and (len(used) + 1) * _work(n) > seconds * speed:
             n = max(len(judges), int(0.9 * n))
         some, members, last = rows.first(n), [], _LAST if n > max(_LAST, len(judges)) else 0
         total = centre = self._centre.to(rows.Y)
+        kernels = [entry for entry in used if entry[0].family in FAMILIES]
+        lead, factor, best = None, 1.0, None
+        if kernels and last and n <= _most_direct(memory):
+            lead = max(kernels, key=lambda entry: entry[1])[0]
+            factor, best = sharpened(lead, metrics[lead.metric](some.Z), some, memory, last)
         for c, a in used:
             if c.family == "constant":
                 slopes = some.Z.new_zeros(some.Z.shape[1], some.Y.shape[1])
@@ -483,8 +502,9 @@ class _Auto(Model):
                 members.append(_Member(a, Metric(), None, None, *fit))
             else:
                 metric = metrics[c.metric]
-                *fit, left = solve(c.kernel, metric(some.Z), some, c.lam, memory, last)
-                members.append(_Member(a, metric, c.kernel, *fit))
+                kernel = replace(c, bandwidth=factor * c.bandwidth).kernel
+                *fit, left = best if c is lead else solve(kernel, metric(some.Z), some, c.lam, memory, last)
+                members.append(_Member(a, metric, kernel, *fit))
             total = total + a * (left - centre)
         self.n_rows_ = n
         return members, total.expand(last, -1) if last else None
@@ -610,9 +630,10 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     table_ : rfteach.columns.TableEncoder
         Writes rows out as columns z.
     members_ : list
-        What is in use, the constant at the end; the prediction is the sum of all. Each has ``kernel``, ``metric``,
-        ``centers``, ``coef`` and ``intercept``, and adds intercept + Σ coef k(metric(z), centers), or the plane
-        coef · z + intercept where its kernel is None; in the units of y.
+        What is in use, the constant at the end, with bandwidths halved where all rows asked for it; the prediction is
+        the sum of all. Each has ``kernel``, ``metric``, ``centers``, ``coef`` and ``intercept``, and adds
+        intercept + Σ coef k(metric(z), centers), or the plane coef · z + intercept where its kernel is None; in the
+        units of y.
     n_features_in_ : int
         Number d of inputs.
     feature_names_in_ : numpy.ndarray of shape (d,)
@@ -622,7 +643,8 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     -----
     X may be a data frame with numbers, words, categories, truth values and gaps, which `rfteach.columns.TableEncoder`
     writes out. Some fifty leave-one-out paths of 700 rows, 9n³ FLOPs each, and 24 solves with 2500; then n³/3 FLOPs for each of
-    the few that are kept up to 12 000 rows, conjugate gradients with n² numbers in float32 up to 100 000, and landmarks beyond.
+    the few that are kept, and for one of them twice, up to 12 000 rows, conjugate gradients with n² numbers in float32 up
+    to 100 000, and landmarks beyond.
     Rows that are equal count as one with the mean of their targets and the sum of their weights.
 
     References

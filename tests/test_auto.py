@@ -140,6 +140,20 @@ def test_all_rows_in_double_precision():
     np.testing.assert_allclose(coef.sum(), 0, atol=1e-7)
 
 
+@pytest.mark.parametrize("verdict, direct, factor", [(False, 1000, 1.0), (True, 1000, 0.5), (True, 300, 1.0)])
+def test_all_rows_may_halve_the_bandwidths(monkeypatch, verdict, direct, factor):
+    """Of all kernels in use, where the first one predicts the last rows better by it; not beyond direct solves."""
+    for name, value in (("_SCOUTS", 60), ("_SECOND", 90), ("_LAST", 100), ("_DIRECT", direct), ("better", lambda gain, w: verdict),
+                        ("METRICS", {"standard": rfteach.auto.METRICS["standard"]})):
+        monkeypatch.setattr(rfteach.auto, name, value)
+    X = np.random.default_rng(1).uniform(-1, 1, (400, 1))
+    model = AutoKernelRegressor().fit(X, np.sin(6 * X[:, 0]))
+    kernels = [m.kernel.bandwidth for m in model.members_ if m.kernel is not None]
+    raced = model.report_["bandwidth"][(model.report_["weight"] > 0) & np.isfinite(model.report_["bandwidth"])]
+    np.testing.assert_allclose(np.sort(kernels), factor * np.sort(raced))
+    assert len(kernels) > 1 and model.score(X, np.sin(6 * X[:, 0])) > 0.999
+
+
 @pytest.mark.parametrize("direct, iterated", [(1000, 2000), (50, 1000), (50, 60)])
 def test_what_is_said_of_the_last_rows_is_said_without_them(monkeypatch, direct, iterated):
     """Leaving each out where there is a factor, and all of them where there is none; in the mean of a plane and a kernel."""
