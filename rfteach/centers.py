@@ -20,12 +20,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import ArrayLike, all_or_nothing, as_tensor, distinct_rows
+from .arrays import ArrayLike, all_or_nothing, as_tensor, distinct_rows, row_blocks, row_hashes
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .eigenpro_engine import KernelSpace, centred, mean_square, own_kernel
 from .eigenpro_training import ENOUGH, flat, new_seed, stalled
 from .estimators import Classifier, Model, Regressor
+from .intervals import IntervalMixin, ProbabilityMixin
 from .kernels import Kernel, as_kernel
 from .preconditioning import Preconditioner, critical_batch_size, largest_step, mixed_product, preconditioner
 
@@ -209,7 +210,7 @@ class CenterDescent:
         return float(loss) / (n * Y.shape[1])
 
     def run(self, X, Y, rows, last, held=None):
-        """Epochs on some rows until there are ``last``; after each one losses of c and of its mean on rows ``held``.
+        """Epochs on some rows until there are ``last``; after each one what c and its mean are off by on rows ``held``.
 
         Where the iteration diverges, it starts again with half the step; a step that was given is refused.
         """
@@ -225,16 +226,16 @@ class CenterDescent:
                 self.slow_down()
                 continue
             record = {"loss": loss, "seconds": time.perf_counter() - start}
-            losses = None
+            gaps = None
             if held is not None:
                 r = Y.shape[1]
                 F = self.values(X[held], self.c, self.mean)
-                losses = [mean_square(f - targets(held)) for f in (F[:, :r], F[:, r:])]
-                record["validation_loss"] = min(losses)
+                gaps = [f - targets(held) for f in (F[:, :r], F[:, r:])]
+                record["validation_loss"] = min(map(mean_square, gaps))
             for name, value in record.items():
                 self.history.setdefault(name, []).append(value)
             self.n_iter += 1
-            yield losses
+            yield gaps
 
     def slow_down(self):
         """Start again with half the step; a step that was given is refused."""
@@ -302,7 +303,9 @@ def begin_at_centers(
 HELD = 5000  # rows that are held out at most
 
 
-def train_at_centers(settings: Any, X: torch.Tensor, Y: torch.Tensor, seed: int) -> tuple[CenterDescent, list[float]]:
+def train_at_centers(
+    settings: Any, X: torch.Tensor, Y: torch.Tensor, seed: int
+) -> tuple[CenterDescent, list[float], tuple[np.ndarray, torch.Tensor] | None]:
     """A `CenterDescent` that is trained, with the coefficients that validate best, and the losses that decided.
 
     Parameters
@@ -317,23 +320,32 @@ def train_at_centers(settings: Any, X: torch.Tensor, Y: torch.Tensor, seed: int)
     CenterDescent
     list of float
         Mean squared errors on the rows held out after 0, 1, 2, … epochs; empty where none were.
+    tuple of numpy.ndarray of int of shape (m,) and torch.Tensor of shape (m, r), or None
+        These rows, each with its copies, and what the fits without them said of them in the best epoch.
     """
     order = np.random.default_rng(seed).permutation(len(X))
     begin = lambda rows, factor: begin_at_centers(settings, X, Y, rows, seed, factor)
     run = lambda descent, rows, last, held=None: descent.run(X, Y, rows, last, held)
     n_val = min(math.ceil(settings.validation_fraction * len(X)), HELD, len(X) - 1) if settings.early_stopping else 0
-    parts = [order[j * n_val : (j + 1) * n_val] for j in range(min(len(X) // n_val, -(-ENOUGH // n_val)) if n_val else 0)]
-    last, factor, which, found, decided = settings.max_iter, 1.0, 1, None, []
+    parts = []
+    if n_val:  # a row is held out where the first of its copies is
+        hashes = np.concatenate([row_hashes(X[rows]) for rows in row_blocks(len(X), 8 * X.shape[1], X.device)])
+        _, first, group = np.unique(hashes[order], return_index=True, return_inverse=True)
+        parts = [order[first[group] // n_val == j] for j in range(min(len(X) // n_val, -(-ENOUGH // n_val)))]
+        parts = [held for held in parts if 0 < len(held) < len(X)]
+    last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
         rows = [order[~np.isin(order, held)] for held in parts]
         descents = [begin(some, factor) for some in rows]
         start = np.mean([mean_square(Y[held] - one.intercept.to(Y)) for held, one in zip(parts, descents)])
         losses, best = [np.array([start, start])], descents[0].c.clone()
+        off = [centred(-Y[held], -one.intercept, X, "y") for held, one in zip(parts, descents)]
         runs = [run(*three) for three in zip(descents, rows, [settings.max_iter] * len(parts), parts)]
         with tqdm(total=settings.max_iter, disable=not settings.verbose, unit="epoch") as bar:
-            for values in zip(*runs):
-                losses.append(np.mean(values, 0))
+            for gaps in zip(*runs):
+                losses.append(np.mean([[mean_square(gap) for gap in two] for two in gaps], 0))
                 if losses[-1].min() < np.min(losses[:-1]):
+                    off = [two[losses[-1].argmin()] for two in gaps]
                     best = (descents[0].mean if losses[-1][1] < losses[-1][0] else descents[0].c).clone()
                 bar.set_postfix(validation_loss=f"{losses[-1].min():.4g}")
                 bar.update()
@@ -344,12 +356,13 @@ def train_at_centers(settings: Any, X: torch.Tensor, Y: torch.Tensor, seed: int)
         if better:
             last, which, decided = least, int(np.argmin(losses[least])), np.min(losses, 1).tolist()
             found, chosen = (descents[0], best), factor
+            left = np.concatenate(parts), torch.cat([Y[held].double() + gap for held, gap in zip(parts, off)])
         if settings.step_size != "auto" or least > 1 or not better:
             break
         factor /= 4
     if len(parts) == 1:
         found[0].c = found[1]
-        return found[0], decided
+        return found[0], decided, left
     descent = begin(order, chosen if parts else 1.0)
     done = False
     with tqdm(total=last, disable=not settings.verbose, unit="epoch") as bar:
@@ -364,7 +377,7 @@ def train_at_centers(settings: Any, X: torch.Tensor, Y: torch.Tensor, seed: int)
                       f"max_iter={settings.max_iter} epochs", ConvergenceWarning, stacklevel=5)
     if which == 1 and last:
         descent.c = descent.mean
-    return descent, decided
+    return descent, decided, left
 
 # %% ../nbs/08e_centers.ipynb #8ce00025
 def _shown(name, doc):
@@ -374,6 +387,8 @@ def _shown(name, doc):
 
 class _AtCenters(Model):
     """What the regressor and the classifier share: parameters, `fit`, and what they show of their descent."""
+
+    _takes = "early_stopping, more than one different row, and no partial_fit after it"
 
     def __init__(
         self,
@@ -451,9 +466,20 @@ class _AtCenters(Model):
         X, _ = self._validate(X, reset=True)
         Y = self._targets(y, X, reset=True)
         seed = new_seed(self)
-        self._descent, losses = train_at_centers(self, X, Y, seed)
+        self._descent, losses, left = train_at_centers(self, X, Y, seed)
         self.validation_loss_ = np.array(losses)
+        self._held(X, Y, left)
         return self
+
+    def _held(self, X, Y, left):
+        """The rows that were held out, and what was said of them, for intervals and probabilities."""
+        self._left_out = None
+        if left is not None:
+            rows, said = left
+            first = distinct_rows(X[rows])
+            self._unseen = np.arange(len(first)), said[first]
+            self._conclude(X[rows], Y[rows], None)
+            self._left_out = replace(self._left_out, rows=rows[self._left_out.rows])
 
     @torch.no_grad()
     def _absorb(self, X, Y, first):
@@ -468,7 +494,7 @@ class _AtCenters(Model):
             descent = replace(old, c=old.c.clone(), history=history)
         for _ in descent.run(X.to(descent.c), Y, np.arange(len(X)), descent.n_iter + 1):
             pass
-        self._descent = descent
+        self._descent, self._left_out = descent, None
 
     @torch.no_grad()
     def _predict(self, X, like):
@@ -506,7 +532,7 @@ class _AtCenters(Model):
         return len(self._fitted().P.values)
 
 # %% ../nbs/08e_centers.ipynb #8ce00026
-class CentersRegressor(_AtCenters, Regressor):
+class CentersRegressor(IntervalMixin, _AtCenters, Regressor):
     """Kernel regression with p centres and any number of rows, by projected steps: (8.33) and (8.36).
 
     Parameters
@@ -573,6 +599,8 @@ class CentersRegressor(_AtCenters, Regressor):
     projections of 2p²r. Memory is 16p² bytes for the factor of the kernel matrix of the centres up to 12 000 of them,
     and 3Bp entries; X and y are only read.
 
+    `predict_interval` rests on the rows that were held out, and on what was said of them in the epoch that was chosen.
+
     References
     ----------
     Abedsoltan, Belkin and Pandit (2023); Abedsoltan, Ma, Pandit and Belkin (2025).
@@ -584,6 +612,8 @@ class CentersRegressor(_AtCenters, Regressor):
     >>> bool(model.score(X, np.sin(6 * X[:, 0])) > 0.99)
     True
     """
+
+    _leaves_out = _AtCenters._takes
 
     @all_or_nothing
     def partial_fit(self, X, y) -> Self:
@@ -610,7 +640,7 @@ class CentersRegressor(_AtCenters, Regressor):
         return self
 
 # %% ../nbs/08e_centers.ipynb #8ce00027
-class CentersClassifier(_AtCenters, Classifier):
+class CentersClassifier(ProbabilityMixin, _AtCenters, Classifier):
     """Classification with p centres and any number of rows: least squares on one target for each class.
 
     Parameters
@@ -644,7 +674,8 @@ class CentersClassifier(_AtCenters, Classifier):
     True
     """
 
-    _low = 0.0
+    _leaves_out, _low = _AtCenters._takes, 0.0
+    _unasked = property(lambda self: self.early_stopping)
 
     def _shaped(self, values):
         return values

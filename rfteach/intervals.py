@@ -32,8 +32,8 @@ _MOST_INPUTS, _MOST_ROWS = 50, 1000  # that a scale may depend on; that it is le
 @dataclass(frozen=True)
 class LeftOut:
     r"""Rows that were left out, see `left_out`: which of those that came (None where they came in blocks), what `inputs_of`
-    says of them (n, D), targets (n, k), weights (n,). ``source`` has or computes predictions, ``place`` (n,) says which
-    of them is whose.
+    says of them (n, D), targets (n, k), weights (n,). ``source`` has or computes predictions, ``place`` (n,) says which of
+    them is whose.
     """
 
     rows: np.ndarray | None
@@ -53,15 +53,10 @@ class LeftOut:
     def residuals(self) -> np.ndarray:
         return self.targets - self.predictions
 
-    @property
-    def F(self) -> np.ndarray:
-        r"""What the size of an error may depend on."""
-        return np.concatenate([self.inputs, self.predictions], 1)
-
     @cached_property
     def scale(self) -> LocalScale:
         r"""Learned when first asked for."""
-        return local_scale(self.F, self.residuals, self.w)
+        return local_scale(self.inputs, self.residuals, self.w)
 
     @cached_property
     def slope(self) -> float:
@@ -74,8 +69,9 @@ class LeftOut:
 
 
 def inputs_of(X: torch.Tensor | Sparse) -> torch.Tensor:
-    r"""The inputs of rows X (n, d), where they are few; else (n, 0)."""
-    X = X if X.shape[1] <= _MOST_INPUTS else X[:, :0]
+    r"""What the size of an error may depend on: the inputs of rows X (n, d), where they are few; else a column of zeros."""
+    if X.shape[1] > _MOST_INPUTS:
+        return torch.zeros(X.shape[0], 1, dtype=torch.float64)
     return (X.detach() if isinstance(X, torch.Tensor) else torch.from_numpy(X.toarray())).double()
 
 
@@ -161,8 +157,7 @@ class IntervalMixin(LeftOutMixin):
         left, coverage = self.left_out_, number("(0, 1)", coverage=coverage)
         X, like = self._validate(X, reset=False)
         values = self._predict(X, like)
-        F = torch.cat([inputs_of(X).cpu(), values.detach().cpu().double()], 1).numpy()
-        half = torch.from_numpy(left.scale.half_widths(F, coverage)).to(values)
+        half = torch.from_numpy(left.scale.half_widths(inputs_of(X).cpu().numpy(), coverage)).to(values)
         ends = torch.stack([values - half, values + half], -1)
         return like.restore(ends[:, 0] if self._one_column else ends)
 

@@ -27,6 +27,7 @@ def _squared_distances(X, Y, bandwidth, factor):
     cancelled = torch.finfo(X.dtype).eps ** (1 / 3)
     nearest, farthest, within = (torch.amin, torch.amax, torch.le) if factor > 0 else (torch.amax, torch.amin, torch.ge)
     u, v = factor * x2, factor * y2
+    threshold = cancelled * (farthest(u) + farthest(v))
 
     def tile(rows, cols, s):
         torch.add(u[rows, None], v[cols], out=s)
@@ -34,7 +35,8 @@ def _squared_distances(X, Y, bandwidth, factor):
         on_diagonal = X is Y and rows.start == cols.start
         if on_diagonal:
             s.diagonal().fill_(math.copysign(math.inf, factor))
-        for few in _in_cache(s):
+        far = s.is_cpu and not within(nearest(s), threshold)  # a card would wait for the answer
+        for few in [] if far else _in_cache(s):
             part, i = s[few], slice(rows.start + few.start, rows.start + few.stop)
             near = within(nearest(part, 0), cancelled * (farthest(u[i]) + v[cols])).nonzero().squeeze(1)
             if len(near):
@@ -48,7 +50,7 @@ def _squared_distances(X, Y, bandwidth, factor):
 
 def _in_cache(s):
     """Slices of the rows of a tile: those that stay in a core's own cache from one operation to the next."""
-    parts = 8 if s.device.type == "cpu" else 1
+    parts = 4 if s.is_cpu else 1
     return row_blocks(len(s), parts * s.shape[1] * s.element_size(), s.device)
 
 

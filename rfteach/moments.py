@@ -48,11 +48,17 @@ class _Batch(Sharing):
         self.held, self.n_held = (*self.held, B), self.n_held + len(B)
         self.rows, self.weight = self.rows + len(B), self.weight + weight
 
-    def release(self):
-        """The rows that were held, in one matrix."""
-        B = torch.cat(self.held) if len(self.held) > 1 else self.held[0]
+    def release(self, most):
+        """The rows that were held, in matrices of at least ``most`` rows but the last; those that have them are not copied."""
+        held, few = self.held, []
         self.held, self.n_held = (), 0
-        return B
+        for B in held:
+            few.append(B)
+            if sum(map(len, few)) >= most:
+                yield torch.cat(few) if len(few) > 1 else B
+                few = []
+        if few:
+            yield torch.cat(few)
 
 # %% ../nbs/03e_moments.ipynb #03b00014
 class _Summed(Sharing):
@@ -61,7 +67,7 @@ class _Summed(Sharing):
     In place only G is written, and only by an object that owns it.
     """
 
-    batch_rows, run = 8192, 1024
+    batch_rows, run, patience = 8192, 1024, 4096
 
     def __init__(self, D: int, fit_intercept: bool, device: torch.device | str) -> None:
         self.fit_intercept, self.weight, self.n, self.eps = fit_intercept, 0.0, 0, 0.0
@@ -98,19 +104,17 @@ class _Summed(Sharing):
             self._multiply()
         self.batch.hold(B, weight)
         self.n += n
-        if self.batch.n_held >= self.run:
+        if self.batch.n_held >= (self.run if self.owned else self.patience):
             self._multiply()
         if self.batch.rows >= self.batch_rows:
             self._merge_batch()
 
     def _multiply(self):
         """Add the products of the rows that are held to G."""
-        if not self.batch.held:
-            return
-        B = self.batch.release()
-        runs = 1 if B.dtype == self.G.dtype else math.ceil(len(B) / self.run)
-        for part in B.tensor_split(runs):
-            add_gram(self._own(), part)
+        for B in self.batch.release(self.run):
+            runs = 1 if B.dtype == self.G.dtype else math.ceil(len(B) / self.run)
+            for part in B.tensor_split(runs):
+                add_gram(self._own(), part)
 
     def _merge_batch(self):
         self._multiply()

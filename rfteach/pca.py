@@ -270,7 +270,7 @@ class _Standardised:
         return lambda rows: (X[rows] - mean) / divisor
 
     def lengths(self, variances):
-        """Squared length of a component by (9.7), and the variance that it explains."""
+        """Squared length of a component by (9.4), and the variance that it explains."""
         r2 = 1 - self.alpha / (2 * variances)
         return r2, variances * r2 * (2 - r2)
 

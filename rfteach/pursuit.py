@@ -95,17 +95,23 @@ class _Support:
     def _move(self, S):
         member = torch.zeros(self.A.shape[1], dtype=torch.bool, device=S.device)
         member[S] = True
-        kept = member[self.S].nonzero()[:, 0]
+        stays = member[self.S]
         member[self.S] = False
         new = member.nonzero()[:, 0]
-        self.B = torch.cat([self.B[kept], self.A.T.index_select(0, new).double()])
-        self.S, k = torch.cat([self.S[kept], new]), len(kept)
+        columns = self.A.T.index_select(0, new).double()
+        if len(S) == len(self.S) and self.G is not None:  # new columns take the places of those that go
+            places = (~stays).nonzero()[:, 0]
+            self.S = self.S.index_copy(0, places, new)
+            self.B[places] = columns
+            self.G[places] = rows = columns @ self.B.T
+            self.G[:, places] = rows.T
+            return
+        kept = stays.nonzero()[:, 0]
+        self.B, self.S = torch.cat([self.B[kept], columns]), torch.cat([self.S[kept], new])
         if len(self.S) > len(self.y):
             self.G = None
             return
-        if self.G is None:
-            k = 0
-        G = self.y.new_empty(len(self.S), len(self.S))
+        G, k = self.y.new_empty(len(self.S), len(self.S)), 0 if self.G is None else len(kept)
         if k:
             G[:k, :k] = self.G[kept[:, None], kept]
         G[k:] = self.B[k:] @ self.B.T

@@ -13,19 +13,28 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.linalg import blas
 
 from .arrays import Array, ArrayLike, needs_grad, power_of_two
 from .checks import choice, number, penalties, system
 
 # %% ../nbs/03a_ridge.ipynb #c773fc82
 def add_gram(G: torch.Tensor, B: torch.Tensor, panel: int = 256) -> None:
-    """Add BᵀB, computed in the dtype of B, to the lower triangle of G."""
+    """Add BᵀB, computed in the dtype of B, float32 or float64, to the lower triangle of G."""
+    same, H = B.dtype == G.dtype, None
+    if B.device.type == "cpu" and B.shape[1] > panel and len(B) and G.is_contiguous():
+        M, syrk = B.detach().numpy(), blas.dsyrk if B.dtype == torch.float64 else blas.ssyrk
+        H = G if same else torch.from_numpy(np.zeros(G.shape, M.dtype))
+        a, trans = (M.T, 0) if M.flags.c_contiguous else (M, 1)
+        syrk(1.0, a, beta=1.0, c=H.numpy().T, trans=trans, overwrite_c=1)  # what is above its diagonal is below ours
+        if same:
+            return
     for start in range(0, B.shape[1], panel):
         cols = slice(start, min(start + panel, B.shape[1]))
-        if B.dtype == G.dtype:
+        if same:
             G[cols, : cols.stop].addmm_(B[:, cols].T, B[:, : cols.stop])
         else:
-            G[cols, : cols.stop] += B[:, cols].T @ B[:, : cols.stop]
+            G[cols, : cols.stop] += B[:, cols].T @ B[:, : cols.stop] if H is None else H[cols, : cols.stop]
 
 
 def symmetric(G: torch.Tensor) -> torch.Tensor:

@@ -372,7 +372,7 @@ class StreamingRidge(_Streaming):
 
     Notes
     -----
-    Memory: N² numbers and up to 1024 rows for "gram", up to 5N² numbers for "qr", up to 2000 rows that
+    Memory: N² numbers and up to 4096 rows for "gram", up to 5N² numbers for "qr", up to 2000 rows that
     intervals are made of, and one block; twice
     that within a call of ``partial_fit``, so that one that fails leaves what was there, and after
     ``all_reduce``. Results do not depend on the size or the order of the blocks but for rounding, if,

@@ -446,7 +446,7 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
     Parameters
     ----------
     F : array-like of shape (n, D)
-        What the size of the error may depend on: inputs, the left-out prediction, its variance.
+        What the size of the error may depend on: inputs, or what is a function of them that has not seen the residuals.
     residuals : array-like of shape (n,) or (n, k)
         Target minus prediction, at rows that took no part in it.
     w : array-like of shape (n,) or None, default None

@@ -1,23 +1,27 @@
 """Print the course as one PDF: ``python site/book.py [page ...]``, all pages where none is named.
 
-The pages of the site follow one another in one document, each on a new sheet, behind a title and a table of contents.
-Chromium prints it twice: where a page begins is read from the first PDF, and stands in the contents of the second.
+Each page of the site is a document of its own to Chromium, printed with the number that its first sheet has in the book:
+so one page is in memory at a time, and not the course. pypdf joins them behind a title and a table of contents. A link
+from page to page is printed as the address ``book:anchor``, and led to its sheet when all are known; the headings become
+bookmarks.
 """
 
 import re
 import sys
 import time
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from posixpath import dirname, join, normpath
+from tempfile import TemporaryDirectory
+from urllib.parse import unquote
 
 import chromium
 from build import ROOT, SiteError, build, contents, settings
+from pypdf import PdfReader, PdfWriter
+from pypdf.generic import Destination, Fit, NameObject, TextStringObject
 
 ADDRESS = re.compile(r'\b(id|href|src|aria-labelledby)="([^"]*)"')
-
-FILL = """numbers => document.querySelectorAll("[data-page]").forEach(
-  (place) => { place.textContent = numbers[place.dataset.page]; })"""
+HEADING = re.compile(r'<h[12][^>]*>((?:(?!</h).)*)<a class="headerlink" href="book:([^"]*)"', re.S)
 
 
 def anchor(page, fragment=""):
@@ -38,46 +42,75 @@ def chapter(site, page, listed, home):
         file, _, fragment = value.partition("#")
         to = normpath(join(dirname(page), file)) if file else f"{page}.html"
         if name == "href" and to.removesuffix(".html") in listed:
-            return f'href="#{anchor(to.removesuffix(".html"), fragment)}"'
+            return f'href="book:{anchor(to.removesuffix(".html"), fragment)}"'
         return f'{name}="{to}"' if name == "src" else f'href="{home}/{to}{"#" * bool(fragment)}{fragment}"'
 
     text = ADDRESS.sub(moved, re.search(r"<article[^>]*>(.*)</article>", html, re.S)[1])
-    title = re.sub(r'<a class="headerlink".*', "", re.search(r"<h1>(.*?)</h1>", html, re.S)[1])
-    return title, f'<section class="chapter" id="{anchor(page)}">{text}</section>'
+    return f'<section id="{anchor(page)}">{text}</section>'
 
 
-def document(site, pages, root=ROOT):
-    """Return the book as HTML, with empty places in the contents for the numbers of the sheets."""
-    ini, chapters, lines = settings(root), [], []
-    home = f"{ini['doc_host']}{ini['doc_baseurl']}".rstrip("/")
+def headings(text):
+    """Return the titles of a page, its own first, and of its sections: ``[(HTML, anchor), ...]``."""
+    return HEADING.findall(text)
+
+
+def front(titles, numbers, home, root=ROOT):
+    """Return the title of the book and the contents, with the `numbers` of sheets that are known."""
+    ini, lines = settings(root), []
     for section, names in contents(root):
-        stems = [name.removesuffix(".ipynb") for name in names if name.removesuffix(".ipynb") in pages]
-        lines += [f"<h2>{escape(section)}</h2>"] if section and stems else []
-        for page in stems:
-            title, text = chapter(site, page, pages, home)
-            chapters.append(text)
-            lines.append(f'<p><a href="#{anchor(page)}">{title}</a> <span data-page="{page}"></span></p>')
-    front = (f'<section class="title-page"><h1>{escape(ini["title"])}</h1><p>{escape(ini["description"])}</p>'
-             f'<p>{escape(ini["author"])}<br>Version {ini["version"]}, {time.strftime("%B %Y")}<br>{home}</p></section>'
-             f'<nav class="book-contents"><h1>Contents</h1>{"".join(lines)}</nav>')
-    frame = (site / "index.html").read_text(encoding="utf-8")
-    frame = re.sub("<title>.*?</title>", f"<title>{escape(ini['title'])}</title>", frame)
-    before, after = re.split(r'(?s)(?<=<article role="main" id="furo-main-content">).*(?=</article>)', frame)
-    return "".join([before, front, *chapters, after])
+        pages = [page for page in (name.removesuffix(".ipynb") for name in names) if page in titles]
+        lines += [f"<h2>{escape(section)}</h2>"] if section and pages else []
+        lines += [f'<p><a href="book:{anchor(page)}">{titles[page]}</a> <span>{numbers.get(page, "")}</span></p>'
+                  for page in pages]
+    return (f'<section class="title-page"><h1>{escape(ini["title"])}</h1><p>{escape(ini["description"])}</p>'
+            f'<p>{escape(ini["author"])}<br>Version {ini["version"]}, {time.strftime("%B %Y")}<br>{home}</p></section>'
+            f'<nav class="book-contents"><h1>Contents</h1>{"".join(lines)}</nav>')
 
 
-def sheets(pdf):
-    """Return ``{anchor: number of its sheet}`` of a PDF by Chromium, which leaves these objects readable."""
-    order = [int(n) for n in re.findall(rb"\n(\d+) 0 obj\n<</Type /Page\n", pdf)]
-    table = re.search(rb"/Dests (\d+) 0 R", pdf)
-    names = re.search(rb"\n%s 0 obj\n<<(.*?)>>\nendobj" % table[1], pdf, re.S)[1]
-    names = re.sub(rb"#([0-9A-Fa-f]{2})", lambda code: bytes.fromhex(code[1].decode()), names)
-    return {name.decode(): order.index(int(n)) + 1 for name, n in re.findall(rb"/(\S*) \[(\d+) 0 R", names)}
+def document(site, text, first):
+    """Return a part of the book, HTML, that begins on sheet `first`; Chromium keeps the places of what has a link."""
+    before, after = re.split(r'(?s)(?<=<article role="main" id="furo-main-content">).*(?=</article>)',
+                             (site / "index.html").read_text(encoding="utf-8"))
+    links = "".join(f'<a href="#{name}"></a>' for name in re.findall(r'\bid="([^"]*)"', text))
+    style = f"<style>@page :first {{ counter-set: page {first} }} footer {{ display: none; }}</style>"
+    return f"{before}{style}{text}<div hidden>{links}</div>{after}"
+
+
+def joined(parts, headed, title):
+    """Join PDFs by Chromium into one; ``headed[k]`` are the `headings` of the k-th part, which become bookmarks."""
+    book, places = PdfWriter(), {}
+    for part in map(PdfReader, parts):
+        for name, place in part.named_destinations.items():
+            sheet = len(book.pages) + part.get_destination_page_number(place)
+            places[name.removeprefix("/")] = sheet, Fit.xyz(place.left, place.top)
+        book.append(part, import_outline=False)
+
+    def find(name):  # what is not on paper is found where its page begins
+        return places.get(name) or places[name.partition("--")[0]]
+
+    for link in [note.get_object() for sheet in book.pages for note in sheet.get("/Annots", ())]:
+        address = unquote(link.get("/A", {}).get("/URI", ""))
+        if address.startswith("book:"):
+            sheet, fit = find(address.removeprefix("book:"))
+            del link["/A"]
+            link[NameObject("/Dest")] = Destination(address, book.pages[sheet].indirect_reference, fit).dest_array
+    for titles in headed:
+        page = None
+        for text, name in titles:
+            sheet, fit = find(name)
+            text = unescape(re.sub("<[^>]*>", "", text))
+            mark = book.add_outline_item(title=text, page_number=sheet, parent=page, fit=fit, is_open=False)
+            page = page or mark
+    book.add_metadata({"/Title": title})
+    book.root_object[NameObject("/Lang")] = TextStringObject("en")
+    book.page_mode = "/UseOutlines"
+    return book
 
 
 def printed(site, pages, out, root=ROOT, browser=None):
     """Print `pages` of the `site` into the file `out`; return on which sheet each begins."""
-    if unknown := set(pages) - {name.removesuffix(".ipynb") for _, names in contents(root) for name in names}:
+    listed = [name.removesuffix(".ipynb") for _, names in contents(root) for name in names]
+    if unknown := set(pages) - set(listed):
         raise SiteError(f"{', '.join(sorted(unknown))}: not in _quarto.yml")
     if browser is None:
         from playwright.sync_api import sync_playwright
@@ -86,22 +119,35 @@ def printed(site, pages, out, root=ROOT, browser=None):
             raise SiteError(chromium.MISSING)
         with sync_playwright() as playwright:
             return printed(site, pages, out, root, chromium.launch(playwright))
-    source = site / "book.html"
-    source.write_text(document(site, pages, root), encoding="utf-8")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    ini, source = settings(root), site / "book.html"
+    home = f"{ini['doc_host']}{ini['doc_baseurl']}".rstrip("/")
+    pages = [page for page in listed if page in pages]
+    texts = {page: chapter(site, page, pages, home) for page in pages}
+    titles = {page: headings(text)[0][0] for page, text in texts.items()}
+
+    def sheets(text, first, file):
+        """Print one part into `file`; return how many sheets it has."""
+        source.write_text(document(site, text, first), encoding="utf-8")
         tab = browser.new_page()
         tab.set_default_timeout(0)
         tab.goto(source.as_uri())
         tab.evaluate("window.ready")
-        for _ in range(2):
-            tab.pdf(path=out, prefer_css_page_size=True, outline=True, tagged=True)
-            found = sheets(out.read_bytes())
-            numbers = {page: found[anchor(page)] for page in pages}
-            tab.evaluate(FILL, numbers)
+        tab.pdf(path=file, prefer_css_page_size=True)
         tab.close()
-    finally:
-        source.unlink()
+        return len(re.findall(rb"\n<</Type /Page\n", file.read_bytes()))  # objects of Chromium are readable
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as folder:
+        parts = [Path(folder, f"{number}.pdf") for number in range(len(pages) + 1)]
+        try:
+            numbers, first = {}, 1 + sheets(front(titles, {}, home, root), 1, parts[0])
+            for page, file in zip(pages, parts[1:]):
+                numbers[page] = first
+                first += sheets(texts[page], first, file)
+            sheets(front(titles, numbers, home, root), 1, parts[0])
+        finally:
+            source.unlink(missing_ok=True)
+        joined(parts, map(headings, texts.values()), ini["title"]).write(out)
     return numbers
 
 
@@ -110,7 +156,7 @@ if __name__ == "__main__":
     target = ROOT / "_build/book.pdf"
     try:
         site = build().parent
-        print("The pages are built; Chromium draws and prints them.", flush=True)
+        print("The pages are built; Chromium prints one after the other.", flush=True)
         printed(site, sys.argv[1:] or listed, target)
         print(f"Printed: {target}")
     except SiteError as error:

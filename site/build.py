@@ -19,6 +19,7 @@ import yaml
 ROOT = Path(__file__).absolute().parent.parent
 DIRECTIVES = {"default_exp": r"[\w.]+", "export": "", "exports": "", "hide": "", "code-fold": "true",
               "fig-alt": r".+"}  # name: what its value must match
+CHECK = re.compile(r'\s*check\("[\w.]+", \w+\)\s*')  # below an exercise
 FOREIGN = re.compile(r"^:::|\{#|^#\||^\s*`{3,}\{|(?<![\w`/])@(?:eq|fig|sec|tbl|thm)-", re.M)
 RINGS = ('<svg viewBox="0 0 24 14" width="22" height="13" aria-hidden="true" fill="none" '
          'stroke-width="3.4"><circle cx="7.5" cy="7" r="5" stroke="#e8710a"/>'
@@ -173,6 +174,8 @@ def translate_code(cell, module, public):
     code, prompt = folded(found, code)
     cell.source = shortened(code, public) if "exports" in found else code
     cell.metadata = nbformat.NotebookNode()
+    if CHECK.fullmatch(code):  # what is accepted is the solution, which the reader has yet to write
+        cell.outputs = []
     if prompt:
         cell.metadata.update(tags=["hide-input"],
                              mystnb={"code_prompt_show": prompt, "code_prompt_hide": prompt})

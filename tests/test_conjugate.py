@@ -346,6 +346,19 @@ def test_the_estimator_is_the_fit_of_the_factorisation(few, fit_intercept, dtype
     np.testing.assert_allclose(one.predict(new), found[:, 0], atol=10 * tolerance)
 
 
+def test_columns_without_some_rows_take_no_more_steps():
+    """Each set of rows has its preconditioner, so that a small penalty does no harm."""
+    X, Y, _ = problem()
+    w = np.c_[np.ones(200), np.arange(200) < 150]
+    ways = dict(lam=1e-3, n_landmarks=150, tol=1e-8)
+    both = gram_cg(Matern(1.5, 2.0), X, Y[:, :2], w=w, **ways)
+    alone = [gram_cg(Matern(1.5, 2.0), X[w[:, j] > 0], Y[w[:, j] > 0, j], **ways) for j in (0, 1)]
+    assert both.n_iter <= 1.5 * max(one.n_iter for one in alone) + 2
+    for j, one in enumerate(alone):
+        values = Matern(1.5, 2.0)(X) @ both.coef[:, j] + both.intercept[j]
+        np.testing.assert_allclose(values, Matern(1.5, 2.0)(X, X[w[:, j] > 0]) @ one.coef + one.intercept, atol=1e-5)
+
+
 @pytest.mark.parametrize("few", [2000, 50])
 def test_a_weight_is_a_number_of_copies(few, monkeypatch):
     monkeypatch.setattr(rfteach.conjugate, "_ROWS", few)

@@ -39,7 +39,7 @@ SETTINGS = [
     "experiments", "exponents", "extra", "factorise.means", "factorise.w", "factors", "facts",
     "fail", "family", "feature_map.model", "figsize", "find_widths.w", "fingerprint.run", "fit",
     "fit_intercept", "folder", "form", "found", "friedman_errors.model", "function", "functions",
-    "gain", "gated", "gather", "go_on", "grade.seconds", "gram.B", "gram_cg.w", "gram_cg_shared.w",
+    "gain", "gated", "gather", "go_on", "grade.seconds", "gram.B", "gram_cg.w", "gram_cg_shared.w", "gram_cg_without.w",
     "group", "grow", "head", "heads", "height", "held", "input_features", "inputs", "is_causal",
     "item_bytes", "j", "judge.model", "judge.order", "judge.units", "kdim", "keep", "keeps_dtype",
     "kept", "key_mask", "key_padding_mask", "kind", "kwargs", "label", "largest_waves.n", "last",

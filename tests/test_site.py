@@ -10,13 +10,15 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
 import yaml
-from book import document, printed, sheets
+from book import chapter, document, front, printed
 from build import SiteError, build, contents, directives, folded, only_imports, pages, public_names, settings, translate
+from pypdf import PdfReader
 
 ROOT = Path(__file__).absolute().parent.parent
 INI = settings(ROOT)
@@ -145,6 +147,13 @@ def test_solutions_are_folded():
     shown, = page("def f():\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION")
     assert shown.source == "def f():\n    return 1" and "hide-input" in shown.metadata.tags
     assert shown.metadata["mystnb"]["code_prompt_show"] == "Solution"
+
+
+def test_no_answer_is_accepted_before_the_reader_has_written_one():
+    said = nbformat.v4.new_output("stream", text="kernels.gram is accepted: shape.")
+    for source, left in (('check("kernels.gram", gram)', 0), ('print(check("kernels.gram", gram))', 1)):
+        cell, = page(nbformat.v4.new_code_cell(source, outputs=[said]))
+        assert len(cell.outputs) == left, source
 
 
 @pytest.mark.parametrize("found, code, prompt", [
@@ -415,6 +424,19 @@ def test_what_is_cut_would_be_noticed(site, tab):
     tab.add_style_tag(content="[id='eq-3.1'] .math { overflow: hidden !important; }")
     tab.emulate_media(media="screen")
     assert [line[:21] for line in tab.evaluate(CUT, False)] == ["MJX-CONTAINER: eq-3.1"]
+
+
+@pytest.mark.parametrize("name", ["04_bandwidth", "06c_bpdn", "13c_auto", "15m_benchmarks", "16a_plan"])
+def test_code_wraps_and_tables_fit_where_there_is_room(name, site, tab):
+    """Code on every page; tables but those with nine data sets side by side, which scroll."""
+    tab.goto((site / f"{name}.html").as_uri())
+    wide = """() => [...document.querySelectorAll("article .cell_input pre, article .table-wrapper")]
+        .filter((e) => e.scrollWidth > e.clientWidth + 1 && !/airfoil|naval/.test(e.textContent))
+        .map((e) => e.textContent.slice(0, 40))"""
+    tab.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    assert not tab.evaluate(wide)
+    tab.add_style_tag(content=".cell_input pre { white-space: pre !important; }")
+    assert name == "16a_plan" or tab.evaluate(wide)
 
 
 def test_sidebar_is_in_the_order_of_quarto(seen, site):
@@ -734,17 +756,44 @@ def test_a_page_prints_as_a_handout(site, tab):
     assert not tab.locator("summary", has_text="What happens").first.is_visible()
 
 
+def test_parts_of_the_book_know_their_number_and_their_neighbours(site):
+    text = chapter(site, "03b_streaming", ["03b_streaming", "03e_moments"], "https://home")
+    assert 'href="book:03b_streaming--eq-3.15"' in text and 'id="03b_streaming--eq-3.15"' in text
+    assert 'href="https://home/03a_ridge.html#eq-3.2"' in text and not re.search(r'href="(?!book:|https?:)', text)
+    part = document(site, text, 7)
+    assert "counter-set: page 7 }" in part and '<a href="#03b_streaming--eq-3.15"></a>' in part
+    titles = {"03e_moments": "Moments", "03b_streaming": "Sums"}
+    lines = re.findall(r'<p><a href="book:(.*?)">(.*?)</a> <span>(.*?)</span></p>', front(titles, {"03e_moments": 9}, "home"))
+    assert lines == [("03b_streaming", "Sums", ""), ("03e_moments", "Moments", "9")]
+
+
 def test_the_book(site, browser, tmp_path):
-    """Two pages: their sheets as the contents say, and links from one to the other."""
-    listed, file = ["03b_streaming", "03e_moments"], tmp_path / "book.pdf"
-    text = re.search("book-contents.*</article>", document(site, listed), re.S)[0]
-    assert 'href="#03b_streaming--eq-3.15"' in text and 'href="http' in text and 'href="0' not in text
-    begins = printed(site, listed, file, browser=browser)
-    pdf = file.read_bytes()
-    found = sheets(pdf)
-    assert begins == {page: found[page] for page in listed} and 3 == begins[listed[0]] < begins[listed[1]]
-    assert begins[listed[0]] <= found["03b_streaming--eq-3.15"] < begins[listed[1]]
-    assert len(re.findall(rb"/Type /Page\n", pdf)) > begins[listed[1]] and b"/Outlines" in pdf
+    """Two pages: numbers on the sheets and in the contents, links from one to the other, bookmarks."""
+    file = tmp_path / "book.pdf"
+    begins = printed(site, ["03e_moments", "03b_streaming"], file, browser=browser)
+    book = PdfReader(file)
+    feet, texts = zip(*(normalize("NFKC", sheet.extract_text()).split("\n", 1) for sheet in book.pages))
+    titles = {"03b_streaming": "3b Sums over rows", "03e_moments": "3e "}
+    assert list(begins) == list(titles) and 3 == begins["03b_streaming"] < begins["03e_moments"]
+    assert feet == tuple(str(number) for number in range(1, len(feet) + 1)), "a sheet has its number"
+    for page, first in begins.items():
+        assert texts[first - 1].startswith(titles[page]) and re.search(rf"(?m)^{titles[page]}.* {first}$", texts[1])
+
+    def number(place):
+        return 1 + book.get_page_number(place.get_object())
+
+    links = [(at, link.get_object()) for at, sheet in enumerate(book.pages, 1) for link in sheet.get("/Annots", ())]
+    assert not [link for _, link in links if link.get("/A", {}).get("/URI", "http")[:4] != "http"]
+    inner = [(at, number(link["/Dest"][0])) for at, link in links if "/Dest" in link]
+    assert [to for at, to in inner if at == 2] == list(begins.values()), "the contents lead to the pages"
+    second = begins["03e_moments"]
+    assert any(at >= second > to for at, to in inner), "a citation leads to the other page"
+    assert begins["03b_streaming"] <= number(book.named_destinations["/03b_streaming--eq-3.16"]["/Page"]) < second
+    marks = [mark for part in book.outline for mark in (part if isinstance(part, list) else [part])]
+    assert [number(mark["/Page"]) for mark in book.outline[::2]] == list(begins.values())
+    assert len(marks) > 10, "sections too"
+    for mark in marks:
+        assert normalize("NFKC", mark["/Title"]) in texts[number(mark["/Page"]) - 1]
     assert not (site / "book.html").exists()
 
 

@@ -17,12 +17,16 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct
 from sklearn.metrics import log_loss
 from sklearn.preprocessing import FunctionTransformer
 
+import rfteach.centers
+import rfteach.conjugate
 import rfteach.feature_ridge
 import rfteach.streaming
 import rfteach.uncertainty
 from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.agop import RFMClassifier, RFMRegressor
+from rfteach.centers import CentersClassifier, CentersRegressor
 from rfteach.chaos import SparsePCE
+from rfteach.conjugate import KernelRidgeRegressor
 from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
 from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
 from rfteach.features import RandomFourierFeatures
@@ -292,7 +296,8 @@ def test_residuals_that_are_kept_are_those_of_refits(n, N, copies, alpha):
     order, order_left = np.lexsort(right.T), np.lexsort(left.residuals.T)
     np.testing.assert_allclose(left.residuals[order_left], right[order], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(left.w[order_left] / left.w.sum(), (w / w.sum())[order])
-    np.testing.assert_allclose(left.F[order_left], np.c_[X, y - right][order], rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(left.inputs[order_left], X[order])
+    np.testing.assert_allclose(left.predictions[order_left], (y - right)[order], rtol=1e-6, atol=1e-6)
 
 
 REGRESSORS = {
@@ -308,7 +313,37 @@ REGRESSORS = {
     "more rows": RFMRegressor(n_subsample=120, n_rounds=1),
     "adaptive": AdaptiveFeatureRegressor(100, n_frequencies=8, max_iter=15, random_state=0),
     "projected": ProjectedSurrogate(n_reduced=2, budget=2, random_state=0),
+    "centers": CentersRegressor(centers=100, random_state=0),
+    "kernel": KernelRidgeRegressor(),
+    "kernel, given": KernelRidgeRegressor(alpha=0.05),
 }
+
+
+@pytest.mark.parametrize("alpha", ["loo", 0.3])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("many", [False, True])
+def test_errors_of_kernel_ridge_are_those_of_refits(monkeypatch, many, intercept, alpha):
+    """With copies, weights and two outputs in units of their own: each row alone, or of many rows the last ones together."""
+    if many:
+        monkeypatch.setattr(rfteach.conjugate, "_ROWS", 40)
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(70, 2)), rng.uniform(0.3, 2, 70)
+    X[40::3], w[5] = X[0], 0
+    Y = np.c_[np.sin(X[:, 0]), 1e6 * X[:, 1] ** 2] + rng.normal(size=(70, 2))
+    ways = {"fit_intercept": intercept, "tol": 1e-10}
+    model = KernelRidgeRegressor(bandwidth=1.5, alpha=alpha, **ways).fit(X, Y, w)
+    plain = KernelRidgeRegressor(bandwidth=1.5, alpha=model.alpha_, **ways)
+    left = model.left_out_
+    np.testing.assert_allclose(model.predict(X), clone(plain).set_params(tol=1e-12).fit(X, Y, w).predict(X), rtol=1e-7, atol=1e-7)
+    np.testing.assert_array_equal(left.targets, Y[left.rows])
+    np.testing.assert_array_equal(left.inputs, X[left.rows])
+    np.testing.assert_array_equal(left.w, w[left.rows])
+    assert len(left.rows) == 69 if not many else 20 <= len(left.rows) <= 30
+    assert not many or (X[left.rows] == X[0]).all(1).sum() in (0, 11)
+    for x, said in zip(left.inputs, left.predictions):
+        rest = ~np.isin(np.arange(70), left.rows) if many else (X != x).any(1)
+        right = clone(plain).fit(X[rest], Y[rest], w[rest]).predict(x[None])[0]
+        np.testing.assert_allclose(said, right, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", REGRESSORS)
@@ -326,7 +361,7 @@ def test_estimators_cover(name):
     assert (abs(np.mean(shares, 0) - 0.9) < 4 * error + [0.01, 0.04]).all()
 
 
-@pytest.mark.parametrize("name", sorted(set(REGRESSORS) - {"gcv", "projected", "more rows"}))
+@pytest.mark.parametrize("name", sorted(set(REGRESSORS) - {"gcv", "projected", "more rows", "centers"}))
 def test_errors_are_those_of_rows_as_they_came(name):
     """With copies, weights and two outputs in units of their own: each row's error is its target minus what is said of its place."""
     rng = np.random.default_rng(0)
@@ -335,12 +370,24 @@ def test_errors_are_those_of_rows_as_they_came(name):
     Y = np.c_[np.sin(X[:, 0]), 1e6 * X[:, 1] ** 2] + rng.normal(size=(60, 2))
     left = clone(REGRESSORS[name]).fit(X, Y, w).left_out_
     assert len(left.w) == 59 - 1 * (X[5] == X[0]).all()
-    targets = left.F[:, 2:] + left.residuals
-    for row, target, weight in zip(left.F[:, :2], targets, left.w):
+    for row, target, weight in zip(left.inputs, left.targets, left.w):
         near = np.flatnonzero((abs(X - row) < 1e-12).all(1) & (abs(Y - target) < 1e-6 * abs(Y).max(0)).all(1))
         assert len(near) == 1 and np.isclose(w[near[0]], weight)
-    copies = left.F[(left.F[:, :2] == X[0]).all(1)]
-    assert len(copies) == 11 and np.ptp(copies[:, 2:] / [1, 1e6], axis=0).max() < 1e-9  # one prediction for all
+    copies = left.predictions[(left.inputs == X[0]).all(1)]
+    assert len(copies) == 11 and np.ptp(copies / [1, 1e6], axis=0).max() < 1e-9  # one prediction for all
+
+
+@pytest.mark.parametrize("d", [2, 60])
+def test_intervals_of_fits_that_are_too_smooth_cover(d):
+    """What a scale learns from the left-out prediction, which tells the residual, is no use at a new point."""
+    shares = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (2300, d))
+        y = np.sin(3 * X[:, 0]) + X[:, 1] + (0.05 + 0.5 * X[:, 0] ** 2) * rng.normal(size=2300)
+        low, high = KernelRidgeRegressor(alpha=[10.0, 100.0][d > 2]).fit(X[:300], y[:300]).predict_interval(X[300:], 0.9).T
+        shares.append(np.mean((low <= y[300:]) & (y[300:] <= high)))
+    assert abs(np.mean(shares) - 0.9) < 4 * np.std(shares) / 12**0.5
 
 
 def test_intervals_of_estimators_keep_kind_and_shape():
@@ -451,7 +498,8 @@ def test_why_there_is_no_law(monkeypatch):
 def test_why_there_is_no_interval(monkeypatch):
     X, y = table()[:2]
     for model in (SRFERegressor(50, tolerance=0.5).fit(X, y), HARFERegressor(50, n_folds=None).fit(X, y),
-                  EigenProRegressor(max_iter=1).fit(X, y), RFMRegressor(n_rounds=0, alpha=1.0).fit(X, y)):
+                  EigenProRegressor(max_iter=1).fit(X, y), CentersRegressor(early_stopping=False, max_iter=1).fit(X, y),
+                  CentersRegressor(max_iter=1).fit(X, y).partial_fit(X, y), RFMRegressor(n_rounds=0, alpha=1.0).fit(X, y)):
         with pytest.raises(AttributeError, match="no rows were left out in fit, which takes"):
             model.predict_interval(X)
     monkeypatch.setattr(rfteach.feature_ridge, "_COVARIANCE", 100)
@@ -554,7 +602,7 @@ def test_a_stream_takes_any_kind_of_rows():
         ends = StreamingRidge().partial_fit(T, torch.from_numpy(y).to(T)).predict_interval(T[:5])
         assert ends.dtype == T.dtype and ends.shape == (5, 2)
     wide = StreamingRidge(1.0).fit(rng.normal(size=(120, 60)), y)
-    assert wide.left_out_.F.shape == (120, 1) and np.isfinite(wide.predict_interval(np.zeros((1, 60)))).all()
+    assert np.ptp(np.diff(wide.predict_interval(rng.normal(size=(5, 60))))) < 1e-9 and np.isfinite(wide.predict_interval(np.zeros((1, 60)))).all()
 
 
 @pytest.mark.parametrize("model", [RandomFeatureRidge(alpha=1.0), RandomFeatureRidgeClassifier(alpha=1.0)])
@@ -695,3 +743,39 @@ def test_validation_data_of_eigenpro_gives_intervals_and_probabilities():
         with pytest.raises(AttributeError, match="takes validation data, X_val and y_val, and no partial_fit after it"):
             call()
     assert not hasattr(model, "predict_proba")
+
+
+# --- centres
+
+
+@pytest.mark.parametrize("enough", [500, 20])
+def test_rows_that_centres_hold_out(monkeypatch, enough):
+    """Each with its copies; held out once, they are those that the model has not seen; in turn, all of them are."""
+    monkeypatch.setattr(rfteach.centers, "ENOUGH", enough)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 2))
+    X[200:] = X[:100]
+    Y = np.c_[np.sin(3 * X[:, 0]), 1e3 * X[:, 1]] + 0.1 * rng.normal(size=(300, 2))
+    model = CentersRegressor(centers=50, random_state=0).fit(X, Y)
+    left = model.left_out_
+    np.testing.assert_array_equal(left.inputs, X[left.rows])
+    np.testing.assert_array_equal(left.targets, Y[left.rows])
+    np.testing.assert_allclose((left.residuals**2).mean(), model.validation_loss_.min(), rtol=0.1 if enough == 500 else 1e-9)
+    copies = np.isin(X[:, 0], left.inputs[:, 0])
+    assert sorted(left.rows) == list(np.flatnonzero(copies)) and copies.all() == (enough == 500)
+    if enough == 20:
+        np.testing.assert_allclose(left.predictions, model.predict(left.inputs), rtol=1e-9, atol=1e-9)
+    assert model.predict_interval(X).shape == (300, 2, 2)
+    same = CentersRegressor(centers=10, random_state=0).fit(np.ones((30, 2)), np.arange(30.0))
+    assert same.validation_loss_.size == 0
+
+
+def test_probabilities_of_centres():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2400, 2))
+    labels = rng.random(2400) < 1 / (1 + np.exp(-3 * X[:, 0]))
+    model = CentersClassifier(centers=50, random_state=0).fit(X[:400], labels[:400])
+    p = model.predict_proba(X[400:])
+    assert log_loss(labels[400:], p) < 0.45 and (p.argmax(1) == model.predict(X[400:])).all()
+    assert not hasattr(CentersClassifier(early_stopping=False), "predict_proba")
+    assert not hasattr(model.partial_fit(X[:400], labels[:400]), "predict_proba")
