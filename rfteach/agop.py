@@ -49,26 +49,17 @@ def _slope_tiles(kernel, Z, U):
         yield rows, cols, K.detach(), H
 
 
-def _by_products(kernel, Z, U, A):
+def _by_products(kernel, Z, U, A, slopes=None):
     """(12.5) for A (m, k): two products with H, tile by tile; for Z = U by the tiles above the diagonal."""
-    P, B, same = A.new_zeros(len(Z), A.shape[1] * (1 + U.shape[1])), _right_sides(U, A), Z is U
-    for rows, cols, _, H in _slope_tiles(kernel, Z, U):
-        P[rows] += H @ B[cols]
-        if same:  # what lies below the diagonal
+    k, centre = A.shape[1], U.mean(0)
+    B = torch.cat([A, (A[:, :, None] * (U - centre)[:, None]).reshape(len(U), -1)], 1)
+    P = A.new_zeros(len(Z), B.shape[1])
+    for rows, cols, H in slopes or ((rows, cols, H) for rows, cols, _, H in _slope_tiles(kernel, Z, U)):
+        P[rows].addmm_(H, B[cols])
+        if Z is U:  # what lies below the diagonal
             start = max(cols.start, rows.stop)
-            P[start : cols.stop] += H[:, start - cols.start :].T @ B[rows]
-    return _differences(kernel, P, Z, U)
-
-
-def _right_sides(U, A):
-    """A (m, k) and the rows of U, less their mean, times each of its columns: (m, k + kd)."""
-    return torch.cat([A, (A[:, :, None] * (U - U.mean(0))[:, None]).reshape(len(U), -1)], 1)
-
-
-def _differences(kernel, P, Z, U):
-    """(12.5) in the coordinates of U, from the products P (n, k + kd)."""
-    k = P.shape[1] // (1 + U.shape[1])
-    return (P[:, :k, None] * (Z - U.mean(0))[:, None] - P[:, k:].view(len(Z), k, -1)) / kernel.widths(U) ** 2
+            P[start : cols.stop].addmm_(H[:, start - cols.start :].T, B[rows])
+    return (P[:, :k, None] * (Z - centre)[:, None] - P[:, k:].view(len(Z), k, -1)) / kernel.widths(U) ** 2
 
 
 def _by_signs(kernel, Z, U, A):
@@ -181,14 +172,15 @@ class Round:
 
 
 def _gram_and_slopes(kernel, U):
-    """The Gram matrix and σ² H at once; None for H where there are no products."""
+    """The Gram matrix and, from the same pass, tiles of σ² H on and above the diagonal; none where there are no products."""
     if isinstance(kernel, Laplacian1):
-        return kernel.gram(U, U), None
-    K, H = (empty((len(U), len(U)), U.dtype, U.device) for _ in range(2))
-    for rows, cols, k, h in _slope_tiles(kernel, U, U):
-        K[rows, cols], H[rows, cols] = k, h
-        K[cols, rows], H[cols, rows] = k.T, h.T
-    return K, H
+        return kernel.gram(U, U), []
+    K, slopes = empty((len(U), len(U)), U.dtype, U.device), []
+    for rows, cols, k, H in _slope_tiles(kernel, U, U):
+        K[rows, cols] = k
+        K[cols, rows] = k.T
+        slopes.append((rows, cols, H))
+    return K, slopes
 
 
 def _direct(K, Y, w, alpha, fit_intercept, left_out):
@@ -240,12 +232,11 @@ def rfm_rounds(
     for t in range(n_rounds + 1):
         L = L / median_bandwidth(X[:_MEDIAN_ROWS] @ L.T)
         U = X @ L.T
-        K, H = _gram_and_slopes(kernel, U) if t < n_rounds else (kernel.gram(U, U), None)
+        K, slopes = _gram_and_slopes(kernel, U) if t < n_rounds else (kernel.gram(U, U), [])
         lam, a, b, residuals = _direct(K, Y, w, alpha, fit_intercept, left_out)
         yield Round(L, lam, a, b, residuals)
         if t < n_rounds:
-            known = H is not None
-            G = _differences(kernel, H @ _right_sides(U, a), U, U) if known else kernel_gradients(kernel, U, U, a)
+            G = _by_products(kernel, U, U, a, slopes) if slopes else kernel_gradients(kernel, U, U, a)
             L = metric_root(outer_product(G @ L, w), metric, shrinkage)
 
 # %% ../nbs/12_agop.ipynb #aa096c62
