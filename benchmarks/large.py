@@ -150,10 +150,24 @@ METHODS = {"centres": ours, "centres, as they come": as_it_comes, "EigenPro 4": 
            "random features": waves}
 
 
-def million():
-    """Ours on a million rows of 100 inputs from a file: seconds, error, and the memory that the fit adds, in MiB.
+def at_centres(p):
+    """One pass."""
+    return CentersRegressor(Gaussian(10.0), centers=p, max_iter=1, early_stopping=False, random_state=0)
 
-    The peak of what a process holds besides files (``RssAnon`` of Linux) is noted by its parent every 20 ms.
+
+MODELS = {"1000 centres, 1 pass": lambda: at_centres(1000), "2000 centres, 1 pass": lambda: at_centres(2000),
+          "10 000 centres, 1 pass": lambda: at_centres(10_000),
+          "ridge on 2000 random features": lambda: RandomFeatureRidge(
+              RandomFourierFeatures(Gaussian(10.0), n_components=2000, random_state=0), 1e-6 * MILLION),
+          "ridge on Nyström's features of 2000 centres": lambda: RandomFeatureRidge(
+              NystroemFeatures(Gaussian(10.0), n_components=2000, random_state=0), 1e-6 * MILLION)}
+
+
+def million(kept):
+    """Fits to a million rows of 100 inputs from a file: seconds, error, and the memory that the fit adds, in MiB.
+
+    The peak of what a process holds besides files (``RssAnon`` of Linux) is noted by its parent every 20 ms. What is in
+    ``kept`` is not measured again; what is new is put there and yielded.
     """
     with tempfile.TemporaryDirectory() as folder:
         rng, path = np.random.default_rng(0), Path(folder) / "rows.npy"
@@ -161,16 +175,20 @@ def million():
         for a in range(0, MILLION, 50_000):
             X[a : a + 50_000] = rng.standard_normal((50_000, WIDE), np.float32)
         X.flush()
-        done = subprocess.Popen([sys.executable, __file__, "--child", str(path)], stdout=subprocess.PIPE, text=True,
-                                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
-        peak = 0
-        while done.poll() is None:
-            with contextlib.suppress(OSError, TypeError):
-                status = Path(f"/proc/{done.pid}/status").read_text()
-                peak = max(peak, int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]))
-            time.sleep(0.02)
-        found = json.loads(done.stdout.read().splitlines()[-1])
-        return {**found, "file_mib": round(path.stat().st_size / 2**20), "peak_mib": round(peak / 1024 - found.pop("before_mib"))}
+        kept |= {"rows": MILLION, "inputs": WIDE, "file_mib": round(path.stat().st_size / 2**20)}
+        runs = kept.setdefault("runs", {})
+        for name in [name for name in MODELS if name not in runs]:
+            done = subprocess.Popen([sys.executable, __file__, "--child", str(path), name], stdout=subprocess.PIPE, text=True,
+                                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
+            peak = 0
+            while done.poll() is None:
+                with contextlib.suppress(OSError, TypeError):
+                    status = Path(f"/proc/{done.pid}/status").read_text()
+                    peak = max(peak, int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]))
+                time.sleep(0.02)
+            found = json.loads(done.stdout.read().splitlines()[-1])
+            runs[name] = {**found, "peak_mib": round(peak / 1024 - found.pop("before_mib"))}
+            yield name, runs[name]
 
 
 def target(X):
@@ -178,8 +196,8 @@ def target(X):
     return np.sin(X[:, 0]) + X[:, 1] * np.tanh(X[:, 2])
 
 
-def child(path):
-    """One pass over the file, in a process of its own."""
+def child(path, name):
+    """One model fitted to the file, in a process of its own."""
     X, rng = np.load(path, mmap_mode="r"), np.random.default_rng(1)
     y = np.concatenate([target(X[a : a + 50_000]) for a in range(0, MILLION, 50_000)])
     y += 0.5 * rng.standard_normal(MILLION).astype(np.float32)
@@ -187,9 +205,8 @@ def child(path):
     CentersRegressor(Gaussian(10.0), centers=50, max_iter=1, random_state=0).fit(fresh, fresh[:, 0])
     before = int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
     start = time.process_time()
-    model = CentersRegressor(Gaussian(10.0), centers=1000, random_state=0, max_iter=1, early_stopping=False).fit(X, y)
-    found = watch(start, model.predict(fresh), target(fresh))
-    print(json.dumps({"rows": MILLION, "inputs": WIDE, "centres": 1000, "passes": 1, **found, "before_mib": before}))
+    model = MODELS[name]().fit(X, y)
+    print(json.dumps({**watch(start, model.predict(fresh), target(fresh)), "before_mib": before}))
 
 
 def main(argv=None):
@@ -197,20 +214,20 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"all if none is named: {', '.join([*TASKS, 'million'])}")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
     if args.child:
-        return child(args.child)
+        return child(*args.child)
     if unknown := {*args.tasks} - {*TASKS, "million"}:
         parser.error(f"unknown task {min(unknown)!r}; there are {', '.join([*TASKS, 'million'])}")
     record = records.opened(args.out, "python benchmarks/large.py", "tasks", METHODS)
     record["about"] = {name: task.__doc__ for name, (task, _) in TASKS.items()}
     for name in args.tasks or [*TASKS, "million"]:
         kept = record["tasks"].setdefault(name, {})
-        if name == "million" and not kept:
-            record["tasks"][name] = million()
-            print(name, record["tasks"][name], flush=True)
+        for model, found in million(kept) if name == "million" else ():
+            print(name, model, found, flush=True)
+            records.written(args.out, record, "tasks", [*TASKS, "million"])
         for method in args.methods if name in TASKS else ():
             if method in kept:
                 continue

@@ -98,7 +98,7 @@ def _kernel(n, d, m):
 
 
 def _half(n, N):
-    return n * N * (N + min(N, 256))  # of BᵀB for B (n, N), by panels
+    return n * N * N  # of BᵀB for B (n, N), one triangle
 
 
 def _ridge(n, N, k, rows):
