@@ -98,7 +98,7 @@ def _kernel(n, d, m):
 
 
 def _half(n, N):
-    return n * N * N  # of BᵀB for B (n, N), one triangle
+    return n * N * N * (1 if N > 256 else 2)  # of BᵀB for B (n, N): one triangle where it is large
 
 
 def _ridge(n, N, k, rows):

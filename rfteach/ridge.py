@@ -20,9 +20,9 @@ from .checks import choice, number, penalties, system
 
 # %% ../nbs/03a_ridge.ipynb #c773fc82
 def add_gram(G: torch.Tensor, B: torch.Tensor, panel: int = 256) -> None:
-    """Add BᵀB, computed in the dtype of B, float32 or float64, to the lower triangle of G: on a CPU by BLAS, else by panels."""
+    """Add BᵀB, computed in the dtype of B, float32 or float64, to the lower triangle of G, by half of the products."""
     same, H = B.dtype == G.dtype, None
-    if B.device.type == "cpu" and len(B) and G.is_contiguous():
+    if B.device.type == "cpu" and B.shape[1] > panel and len(B) and G.is_contiguous():
         M, syrk = B.detach().numpy(), blas.dsyrk if B.dtype == torch.float64 else blas.ssyrk
         H = G if same else torch.from_numpy(np.zeros(G.shape, M.dtype))
         a, trans = (M.T, 0) if M.flags.c_contiguous else (M, 1)

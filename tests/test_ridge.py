@@ -40,7 +40,7 @@ from rfteach.features import RandomFourierFeatures
 from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
 from rfteach.kernel_ridge import gram_solve
 from rfteach.processes import process_group
-from rfteach.ridge import loo_error, pinv_solve, ridge, ridge_path
+from rfteach.ridge import add_gram, loo_error, pinv_solve, ridge, ridge_path
 from rfteach.streaming import StreamingRidge
 
 METHODS = ["auto", "cholesky", "qr", "svd"]
@@ -317,6 +317,22 @@ def test_streaming_against_scikit_learn_and_its_choice_of_the_penalty():
     coarse = path.gcv[path.lams >= model.alpha_ / 1.01]
     assert path.gcv.min() == pytest.approx(coarse.min())
     assert model.alpha_ == pytest.approx(path.lams[path.gcv.argmin()], rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("columns", [5, 257, 600])
+@pytest.mark.parametrize("layout", ["rows", "columns", "a view"])
+def test_products_are_added_to_the_lower_triangle(dtype, columns, layout):
+    """By BLAS, by panels and into a view, against the whole product; what is above the diagonal stays as it was."""
+    B = torch.randn(40, columns, generator=torch.Generator().manual_seed(0)).to(dtype)
+    G = torch.ones(columns, 2 * columns, dtype=torch.float64)
+    G = G[:, ::2] if layout == "a view" else G[:, :columns].contiguous()
+    add_gram(G, B.T.contiguous().T if layout == "columns" else B)
+    add_gram(G, B[:0])
+    exact = (1 + B.double().T @ B.double()).tril() + torch.ones(columns, columns).triu(1)
+    assert (G - exact).tril().abs().max() < 200 * torch.finfo(dtype).eps
+    if columns > 256 and layout != "a view":
+        assert torch.equal(G.triu(256), exact.triu(256))
 
 
 RUN = 1024 * 2.0**-24  # of the sum of the sizes, what a float32 sum over 1024 products may be off by
