@@ -19,11 +19,10 @@ from .bandwidth import median_bandwidth
 from .checks import choice, flag, integer, number, same_columns, same_rows
 from .eigenpro import EigenProRegressor
 from .estimators import Classifier, Model, Regressor, observations
-from .feature_ridge import RandomFeatureRidge
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Kernel, Laplacian1, as_kernel
-from .rbf import NystroemFeatures
+from .rbf import landmark_ridge
 from .selection import left_out_parts, standard_deviations
 
 # %% ../nbs/12_agop.ipynb #3a5dfc5a
@@ -453,14 +452,11 @@ class _Machine(Model):
                 predictions = (Y - left)[places]
         elif solver == "landmarks":
             some = U[: self.n_centers]
-            model = RandomFeatureRidge(
-                NystroemFeatures(self.kernel_, None, centers=some), self.alpha, fit_intercept=self.fit_intercept)
-            model.fit(U, Y, sample_weight=w)
-            a = torch.from_numpy(model.features_.whitening_ @ np.atleast_2d(model.coef_).T).to(U)
+            a, b, model = landmark_ridge(self.kernel_, some, self.alpha, U, Y, w, fit_intercept=self.fit_intercept)
             if self.alpha == "loo":
                 places = model.left_out_.rows
                 predictions = Y[places] - torch.from_numpy(model.left_out_.residuals).to(Y)
-            U, b, self.alpha_ = some, torch.from_numpy(np.atleast_1d(model.intercept_)).to(U), model.alpha_
+            U, self.alpha_ = some, model.alpha_
         else:
             seed = int(random_generator(self.random_state).integers(2**31))
             model = EigenProRegressor(self.kernel_, fit_intercept=self.fit_intercept, random_state=seed).fit(U, Y)

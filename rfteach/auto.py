@@ -29,13 +29,12 @@ from .averaging import better, combine
 from .bandwidth import learn_bandwidth
 from .checks import flag, number, weights
 from .columns import TableEncoder
-from .conjugate import gram_cg
+from .conjugate import gram_cg_without
 from .estimators import Classifier, Model, Regressor, observations
-from .feature_ridge import RandomFeatureRidge
 from .intervals import IntervalMixin, ProbabilityMixin, calibrate, smoothed
 from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Cauchy, Gaussian, Kernel, Laplacian, Laplacian1, Matern
-from .rbf import NystroemFeatures
+from .rbf import landmark_ridge
 from .ridge import centred, factorise
 from .selection import standard_deviations
 from .stable import PowerExponential, PowerExponential1
@@ -296,7 +295,7 @@ def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float
 
     The fourth is what is predicted for the ``last`` rows without each, or without all of them: (last, k).
     """
-    n, k = len(U), rows.Y.shape[1]
+    n = len(U)
     seen = n - last
     left = rows.Y[seen:]
     if n <= _most_direct(memory):
@@ -304,19 +303,12 @@ def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float
         coef, intercept = found.coef, found.intercept
         left = left - found.residuals if last else left
     elif n <= _ITERATED:
-        Y, w = rows.Y, rows.w[:, None].expand(n, k)
-        if last:  # a second fit beside the first
-            Y, w = torch.cat([Y, Y], 1), torch.cat([w, w * (torch.arange(n, device=U.device) < seen)[:, None]], 1)
-        found = gram_cg(kernel, U, Y, max(lam, 5e-5 * n**0.5), w, tol=2e-3, memory=memory, certify=False)
-        coef, intercept = found.coef[:, :k], found.intercept[:k]
-        if last:
-            left = gram_times(kernel, U[seen:], U[:seen], found.coef[:seen, k:]) + found.intercept[k:]
+        lam, own = max(lam, 5e-5 * n**0.5), np.arange(seen, n)
+        found, left = gram_cg_without(kernel, U, rows.Y, lam, rows.w, own, tol=2e-3, memory=memory, certify=False)
+        coef, intercept = found.coef, found.intercept
     else:  # so many that the last need not take part
         centers = U[:_LANDMARKS]
-        model = RandomFeatureRidge(NystroemFeatures(kernel, None, centers=centers), lam)
-        model.fit(U[:seen], rows.Y[:seen], sample_weight=rows.w[:seen])
-        coef = torch.from_numpy(model.features_.whitening_ @ np.atleast_2d(model.coef_).T).to(U)
-        intercept = torch.from_numpy(np.atleast_1d(model.intercept_)).to(U)
+        coef, intercept, _ = landmark_ridge(kernel, centers, lam, U[:seen], rows.Y[:seen], rows.w[:seen])
         left = gram_times(kernel, U[seen:], centers, coef) + intercept if last else left
         U = centers
     return U, coef.double(), intercept.double(), left

@@ -29,6 +29,7 @@ from .estimators import Classifier, Model, Regressor
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernels import Kernel, as_kernel
 from .preconditioning import Preconditioner, critical_batch_size, largest_step, mixed_product, preconditioner
+from .ridge import raised_cholesky
 
 # %% ../nbs/08e_centers.ipynb #8ce00012
 MOST = 12_000  # centres whose kernel matrix is factorised: 1.2 GB in float64, and as much for the factor
@@ -83,18 +84,9 @@ class Projection:
                 warnings.simplefilter("ignore", ConvergenceWarning)  # a rough projection will do, (8.35)
                 return gram_cg(self.kernel, self.Z, h, 1e-3, **ways).coef.to(h)
         if self.factor is None:
-            self.factor = self._factorised()
+            U = self.Z.double()
+            self.factor = raised_cholesky(self.kernel.gram(U, U), torch.finfo(self.Z.dtype).eps)
         return torch.cholesky_solve(h.double(), self.factor).to(h)
-
-    def _factorised(self):
-        U = self.Z.double()
-        K = self.kernel.gram(U, U)
-        more, failed = torch.finfo(self.Z.dtype).eps * K.diagonal().sum(), 1
-        while failed:
-            K.diagonal().add_(more)
-            L, failed = torch.linalg.cholesky_ex(K)
-            more *= 10
-        return L
 
 # %% ../nbs/08e_centers.ipynb #8ce00013
 def projected_steps(

@@ -27,19 +27,10 @@ from .kernel_ridge import gram_path, gram_solve, gram_times, targets_of_rows
 from .kernels import Kernel, as_kernel
 from .processes import Talk, collective
 from .rbf import rpcholesky
+from .ridge import raised_cholesky
 from .selection import standard_deviations
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0011
-def _cholesky(M):
-    """The lower triangular factor of M, whose diagonal is raised by as little as its rounding needs."""
-    jitter, unit = torch.finfo(M.dtype).eps * M.diagonal().sum(), torch.eye(len(M), dtype=M.dtype, device=M.device)
-    while True:
-        L, failed = torch.linalg.cholesky_ex(M + jitter * unit)
-        if not failed:
-            return L
-        jitter = 10 * jitter
-
-
 def _preconditioner(root, D, share):
     """What multiplies by (I + F Fᵀ)⁻¹, (3.42), from K_nm L⁻ᵀ (n, m), whose mean is taken off in place if there is a ``share``."""
     n, m = root.shape
@@ -50,7 +41,7 @@ def _preconditioner(root, D, share):
     for rows in blocks:
         F = D[rows] * root[rows]
         G.addmm_(F.T, F)
-    R = _cholesky(G)
+    R = raised_cholesky(G, torch.finfo(G.dtype).eps)
 
     def precondition(V):
         z = sum(root[rows].T @ (D[rows] * V[rows]) for rows in blocks)

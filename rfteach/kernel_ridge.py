@@ -14,7 +14,7 @@ import torch
 from .arrays import Array, ArrayLike, Like, as_tensor, block_bytes, empty, power_of_two
 from .checks import flag, integer, number, penalties, same_columns, same_rows
 from .kernels import Kernel, as_kernel
-from .ridge import Spectrum
+from .ridge import Spectrum, cholesky
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0015
 def _without_means(K, w, raised):
@@ -275,9 +275,8 @@ def _one_penalty(K, Y, w, lam, fit_intercept, overwrite, rest):
         constant = share @ Y
         means, gamma = _without_means(M, w, raised=True)
     M.diagonal().add_(lam / w)
-    failed = torch.empty((), dtype=torch.int32, device=M.device)
-    L, failed = torch.linalg.cholesky_ex(M.T, out=(M.T, failed))
-    if failed or not (L.diagonal().square() > rounding).all():
+    L = cholesky(M)
+    if L is None or not (L.diagonal().square() > rounding).all():
         return None
     a = torch.linalg.solve_triangular(L, Y - constant, upper=False)
     a = torch.linalg.solve_triangular(L.T, a, upper=True)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from .arrays import row_blocks
-from .ridge import Spectrum, add_gram, reduced_svd, solve_qr, symmetric
+from .ridge import Spectrum, add_gram, cholesky, reduced_svd, solve_qr, symmetric
 
 # %% ../nbs/03e_moments.ipynb #03b00012
 class Sharing:
@@ -201,8 +201,8 @@ class Moments(_Summed):
         G = self._system()
         M, right = G[:N, :N].clone(), G[:N, N:]
         M.diagonal().add_(lam)
-        L, failed = torch.linalg.cholesky_ex(M)
-        condition = math.inf if failed else _condition(M, L)
+        L = cholesky(M.clone())
+        condition = math.inf if L is None else _condition(M, L)
         lost = condition * self.eps
         if condition * torch.finfo(M.dtype).eps > 0.1:
             return self.spectrum(N).coef(lam), self.mean, lost

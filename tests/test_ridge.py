@@ -40,7 +40,7 @@ from rfteach.features import RandomFourierFeatures
 from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
 from rfteach.kernel_ridge import gram_solve
 from rfteach.processes import process_group
-from rfteach.ridge import add_gram, loo_error, pinv_solve, ridge, ridge_path
+from rfteach.ridge import add_gram, cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path
 from rfteach.streaming import StreamingRidge
 
 METHODS = ["auto", "cholesky", "qr", "svd"]
@@ -333,6 +333,29 @@ def test_products_are_added_to_the_lower_triangle(dtype, columns, layout):
     assert (G - exact).tril().abs().max() < 200 * torch.finfo(dtype).eps
     if columns > 256 and layout != "a view":
         assert torch.equal(G.triu(256), exact.triu(256))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, 7, 300])
+def test_a_factor_is_triangular_and_takes_the_memory_of_the_matrix(dtype, n):
+    B = torch.randn(n, n + 5, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    M = B @ B.T
+    kept = M.clone()
+    L = cholesky(M)
+    assert torch.equal(L, L.tril()) and L.data_ptr() == M.data_ptr() and L.dtype == dtype
+    assert (L @ L.T - kept).abs().max() < 8 * n * torch.finfo(dtype).eps * kept.abs().max()
+    wide = torch.stack([kept, kept], 2)[:, :, 0]
+    assert n == 1 or torch.equal(cholesky(wide), L) and torch.equal(wide, kept)  # gaps: a copy
+
+
+def test_no_factor_where_a_pivot_is_lost_until_the_diagonal_is_raised():
+    M = torch.ones(3, 3, dtype=torch.float64)
+    M[1, 1] -= 1e-9
+    assert cholesky(M.clone()) is None and cholesky(torch.full((2, 2), torch.nan)) is None
+    kept, L = M.clone(), raised_cholesky(M, 1e-12)
+    assert torch.equal(M, kept) and (L @ L.T - M).abs().max() < 4e-8
+    raised = (L @ L.T - M).diagonal()
+    assert 1e-9 < raised.min() and raised.max() - raised.min() < 1e-14  # tenfold of 3e-12 until it does
 
 
 RUN = 1024 * 2.0**-24  # of the sum of the sizes, what a float32 sum over 1024 products may be off by
