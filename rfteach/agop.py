@@ -343,8 +343,8 @@ _DIRECT = 4000  # rows up to which "auto" solves directly
 class _Machine(Model):
     """What `RFMRegressor` and `RFMClassifier` share: parameters, the choice, the solve on all rows."""
 
-    _takes = ("more than one different row, solver='direct' or 'landmarks', and alpha='loo'; with solver='direct' also "
-              "n_rounds='auto', or more than n_subsample rows")
+    _takes = ("more than one different row, solver='direct' or 'landmarks', and alpha='loo'; with solver='direct' a "
+              "choice of the metric or of n_rounds, or more than n_subsample rows, do as well")
 
     def __init__(
         self,
