@@ -290,7 +290,7 @@ def n_samples_bound(
     _check_order(q, d)
     number("(0, inf)", bandwidth=bandwidth, input_scale=input_scale)
     number("(0, 1)", probability=probability)
-    ratio = 2 * (math.log(input_scale) - math.log(bandwidth))  # of γ²σ²
+    ratio = 2 * (math.log(input_scale) - math.log(bandwidth))  # of γ²s²
     logarithm = math.log(4) + math.log(2 * math.log(n_components) - math.log(probability))
     logarithm += max(2 * q - d, 0) * float(np.logaddexp(math.log(2) + ratio, 0))
     logarithm += min(2 * q, 2 * d - 2 * q) * float(np.logaddexp(ratio, 0))

@@ -248,6 +248,7 @@ def test_a_prediction_has_its_place_and_its_answer(chapter):
         for cell in said:
             before, _, after = cell.partition("<details>")
             assert "?" in before and "*My answer:* ____" in before, cell[:80]
+            assert "efore you move" not in before, "on paper nothing moves"
             assert {summary for summary, _ in FOLD.findall("<details>" + after)} == {"What happens"}, cell[:80]
         moving = sum("question=" in cell.source and "slider(" in cell.source for cell in notebooks.code_cells(page))
         assert sum(cell.startswith("**Predict.**") for cell in said) >= moving, page.name
