@@ -304,11 +304,9 @@ class Spectrum:
         B = (B.to(self.means) - self.means) * root
         return B[:, :N] @ (self.V / self.s), B[:, N:]
 
-    def mean_loo(self, parts, lams, tol):
-        """Weighted mean of the squared residuals (L,) over ``parts`` of (U, y, w)."""
-        lams = torch.as_tensor(lams, dtype=torch.float64, device=self.s.device)
-        squares = (self.leave_one_out(*part, lams, tol).square() for part in parts)
-        return sum(square.mean(2).sum(0) for square in squares) / self.weight
+    def mean_loo(self, parts):
+        """Weighted mean of the squared residuals (L,) that `leave_one_out` gives for parts of the rows."""
+        return sum(left.square().mean(2).sum(0) for left in parts) / self.weight
 
     def leave_one_out(self, U, y, w, lams, tol):
         """Residuals (n, L, k) of rows that took no part, by (3.13), times the roots of their weights.
@@ -350,14 +348,16 @@ def centred(
 def factorise(
     A: torch.Tensor, y: torch.Tensor, means: torch.Tensor, w: torch.Tensor, fit_intercept: bool, orthogonal: bool
 ) -> tuple[Spectrum, torch.Tensor]:
-    """The spectrum of what `centred` gives, and U (n, r); from A itself if ``orthogonal``, else from AAᵀ."""
+    """The spectrum of what `centred` gives, and U (n, r); from A itself if ``orthogonal``, else from the smaller of AAᵀ and AᵀA."""
     if orthogonal:
         U, s, V = reduced_svd(A)
     else:
-        e, U = torch.linalg.eigh(gram(A.T))
+        rows = len(A) <= A.shape[1]
+        e, W = torch.linalg.eigh(gram(A.T if rows else A))
         keep = e > torch.finfo(e.dtype).eps * max(A.shape) * e.max()
-        U, s = U[:, keep], e[keep].sqrt()
-        V = A.T @ U / s
+        s, W = e[keep].sqrt(), W[:, keep]
+        other = (A.T if rows else A) @ W / s
+        U, V = (W, other) if rows else (other, W)
     z = U.T @ y
     y2 = (y.square().sum(0) - z.square().sum(0)).clamp(min=0)
     return Spectrum(s, V, z, y2, means, float(w.sum()), len(A), fit_intercept), U
@@ -461,7 +461,7 @@ def _loo_curve(A, y, lams, fit_intercept):
     rounding = torch.finfo(A.dtype).eps * max(A.shape)
     lams = spectrum.grid(rounding**2) if lams is None else lams / a / a
     lams = lams.to(A)
-    return a, b, spectrum, lams, spectrum.mean_loo([(U, y, w)], lams, 32 * rounding)
+    return a, b, spectrum, lams, spectrum.mean_loo([spectrum.leave_one_out(U, y, w, lams, 32 * rounding)])
 
 
 def loo_error(
