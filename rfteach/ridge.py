@@ -318,8 +318,9 @@ class Spectrum:
         n, k, L = len(U), y.shape[1], len(lams)
         phi, omega = self.shrinkage(lams)
         inner = (omega[:, :, None] * self.z[:, None, :]).reshape(len(self.s), L * k)
-        inner, inner_h = (U @ inner).reshape(n, L, k), U.square() @ omega
-        outer, outer_h = y - U @ self.z, 1 - U.square().sum(1)
+        squares = U.square()
+        inner, inner_h = (U @ inner).reshape(n, L, k), squares @ omega
+        outer, outer_h = y - U @ self.z, 1 - squares.sum(1)
         if self.fit_intercept:
             outer_h = outer_h - w / self.weight
         inside = outer_h <= tol
@@ -356,7 +357,7 @@ def factorise(
         e, W = torch.linalg.eigh(gram(A.T if rows else A))
         keep = e > torch.finfo(e.dtype).eps * max(A.shape) * e.max()
         s, W = e[keep].sqrt(), W[:, keep]
-        other = (A.T if rows else A) @ W / s
+        other = (A.T if rows else A) @ (W / s)
         U, V = (W, other) if rows else (other, W)
     z = U.T @ y
     y2 = (y.square().sum(0) - z.square().sum(0)).clamp(min=0)

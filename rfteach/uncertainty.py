@@ -449,7 +449,7 @@ class LocalScale:
         return widths
 
 
-def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, *, n_components: int = 100,
+def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, *, n_components: int = 64,
                 random_state: Seed = 0) -> LocalScale:
     r"""Learn the size of errors from the residuals of rows that were left out, for intervals (14.11).
 
@@ -463,8 +463,8 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
         Target minus prediction, at rows that took no part in it.
     w : array-like of shape (n,) or None, default None
         Weights > 0 of the rows.
-    n_components : int, default 100
-        Waves.
+    n_components : int, default 64
+        Waves N.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default 0
 
     Returns
@@ -478,7 +478,7 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
 
     Notes
     -----
-    One eigenvalue decomposition for all penalties: about 4n(D + 100)² + 9(D + 100)³ FLOPs.
+    One eigenvalue decomposition for all penalties: about 5n(D + N)² + 9(D + N)³ FLOPs.
 
     References
     ----------
