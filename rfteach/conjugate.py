@@ -55,9 +55,8 @@ def _preconditioner(root, D, share):
 
     def products(v):
         G = root.new_zeros(m, m)
-        for rows in blocks:
-            some = v[rows] > 0
-            add_gram(G, v[rows][some, None].sqrt() * root[rows][some])
+        for rows in v.nonzero()[:, 0].split(blocks[0].stop):
+            add_gram(G, root[rows].mul_(v[rows, None].sqrt()))
         return G
 
     first, factors = products(W[:, 0]), []
