@@ -27,26 +27,42 @@ from .kernel_ridge import gram_path, gram_solve, gram_times, targets_of_rows
 from .kernels import Kernel, as_kernel
 from .processes import Talk, collective
 from .rbf import rpcholesky
-from .ridge import raised_cholesky
+from .ridge import add_gram, raised_cholesky
 from .selection import standard_deviations
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0011
 def _preconditioner(root, D, share):
-    """What multiplies by (I + F Fᵀ)⁻¹, (3.42), from K_nm L⁻ᵀ (n, m), whose mean is taken off in place if there is a ``share``."""
-    n, m = root.shape
-    D, blocks = D[:, None], list(row_blocks(n, 16 * m, root.device))
-    if share is not None:
-        root -= sum(share[rows] @ root[rows] for rows in blocks)
-    G = torch.eye(m, dtype=root.dtype, device=root.device)
-    for rows in blocks:
-        F = D[rows] * root[rows]
-        G.addmm_(F.T, F)
-    R = raised_cholesky(G, torch.finfo(G.dtype).eps)
+    """What multiplies columns V (n, k) by (I + F Fᵀ)⁻¹, (3.42), from root = K_nm L⁻ᵀ (n, m), whose mean is taken off in place.
 
-    def precondition(V):
-        z = sum(root[rows].T @ (D[rows] * V[rows]) for rows in blocks)
-        z = torch.cholesky_solve(z, R)
-        return torch.cat([V[rows] - D[rows] * (root[rows] @ z) for rows in blocks])
+    Rows may have several sets of weights: D and ``share`` (n, s), or None, have a column for each, ``of`` (k,) says which one
+    a column of V goes by. What a further set takes are the products of the rows in which it differs from the first.
+    """
+    m, W = root.shape[1], D.square()
+    blocks, means = list(row_blocks(len(root), 16 * m, root.device)), root.new_zeros(m, D.shape[1])
+    if share is not None:
+        root -= sum(share[rows, 0] @ root[rows] for rows in blocks)
+        means = sum(root[rows].T @ share[rows] for rows in blocks)
+
+    def products(v):
+        G = root.new_zeros(m, m)
+        for rows in v.nonzero()[:, 0].split(blocks[0].stop):
+            add_gram(G, root[rows].mul_(v[rows, None].sqrt()))
+        return G
+
+    first, factors = products(W[:, 0]), []
+    for w, mean in zip(W.T, means.T):
+        G = first + products((w - W[:, 0]).clamp(min=0)) - products((W[:, 0] - w).clamp(min=0))
+        G.addr_(mean, mean, alpha=-float(w.sum())).diagonal().add_(1)
+        factors.append(raised_cholesky(G, torch.finfo(G.dtype).eps))
+
+    def precondition(V, of):
+        E = D[:, of]
+        U = E * V
+        z = sum((U[rows].T @ root[rows]).T for rows in blocks) - means[:, of] * U.sum(0)  # transposed: faster for few columns
+        for j, R in enumerate(factors):
+            z[:, of == j] = torch.cholesky_solve(z[:, of == j], R)
+        shift = (means[:, of] * z).sum(0)
+        return torch.cat([V[rows] - E[rows] * ((z.T @ root[rows].T).T - shift) for rows in blocks])
 
     return precondition
 
@@ -252,20 +268,9 @@ def _warn(residual, history, tol, max_iter, n_landmarks):
 def _preconditioners(root, w, lam, fit_intercept):
     """What applies to each column the preconditioner of its rows, those in which its weights w (n, k) are not zero."""
     sets, of = torch.unique((w > 0).to(torch.uint8), dim=1, return_inverse=True)
-    made = []
-    for j in range(sets.shape[1]):
-        most = w[:, of == j].amax(1)
-        own = root.clone() if fit_intercept and j + 1 < sets.shape[1] else root  # whose mean is taken off in place
-        made.append(_preconditioner(own, (most / lam).sqrt(), most / most.sum() if fit_intercept else None))
-
-    def precondition(R, live):
-        Z = torch.empty_like(R)
-        for j in of[live].unique().tolist():
-            columns = of[live] == j
-            Z[:, columns] = made[j](R[:, columns])
-        return Z
-
-    return precondition
+    most = torch.stack([w[:, of == j].amax(1) for j in range(sets.shape[1])], 1)
+    precondition = _preconditioner(root, (most / lam).sqrt(), most / most.sum(0) if fit_intercept else None)
+    return lambda R, live: precondition(R, of[live])
 
 
 def gram_cg(
@@ -338,7 +343,7 @@ def gram_cg(
     -----
     2(k + 1)n² FLOPs a step from a matrix that is held, of 4n² bytes; by tiles half the price of the matrix,
     n²d FLOPs, comes on top, with memory for a tile. The preconditioner takes 4nm² FLOPs once, and 8nm bytes, and
-    nm² with as many bytes more for each further set of rows that columns have a weight in. Products
+    qm² for each further set of rows that columns have a weight in, with q rows that are not in both it and the first. Products
     of the steps are in float32; the residual is from a product in float64, by tiles, which is made once for each 1e-4 that
     it falls. Where float32 gets no nearer, the steps go on in float64, of a matrix of 8n² bytes where that is within
     ``memory``. Relative residuals can be had so down to about 1e-15 √n max(w) / λ, which ``residual`` and the bounds

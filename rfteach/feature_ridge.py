@@ -47,7 +47,7 @@ class _Table:
         self.N, self.fit_intercept = N, fit_intercept
         self.whole = tuple(map(torch.cat, zip(*self.blocks()))) if held else None
         self.tol = 1e-7 if self.whole is None else 32 * torch.finfo(self.whole[0].dtype).eps * N
-        self.sums, self.few = None, self.whole
+        self.sums, self.few, self.said = None, self.whole, None
 
     def _sums(self, orthogonal):
         sums, few, n = None, [], 0
@@ -86,12 +86,23 @@ class _Table:
             floor = (eps * N) ** 2 if orthogonal else eps ** (2 / 3)
             parts = [(U, y, w)]
         lams = spectrum.grid(floor) if lams is None else lams
+        first = []
         if criterion == "gcv":
             errors = spectrum.gcv(lams)
         else:
-            errors = spectrum.mean_loo(parts, lams, self.tol)
+            errors = spectrum.mean_loo(self._left(spectrum, *part, lams, first) for part in parts)
         best = int(errors.argmin())
+        self.said = torch.cat(first)[:_LEFT_OUT, best] if first else None
         return spectrum, lams, errors, best, float(lams[best]) > 2 * floor * spectrum.top
+
+    def _left(self, spectrum, U, y, w, lams, first):
+        """What `Spectrum.leave_one_out` gives; what the others say of the first rows goes to the list ``first``."""
+        left = spectrum.leave_one_out(U, y, w, lams, self.tol)
+        if sum(map(len, first)) < _LEFT_OUT:
+            said = (y[:_LEFT_OUT, None] - left[:_LEFT_OUT]) / w[:_LEFT_OUT].sqrt()[:, None, None]
+            first.append(said + spectrum.means[self.N :])
+        return left
+
 
 class _Kept:
     """What of a fit gives residuals of rows left out and the law of the coefficients; at once, or when first asked for.
@@ -101,7 +112,7 @@ class _Kept:
 
     def __init__(self, table, spectrum, alpha, orthogonal, weights, spread, one_column, scale, unit):
         self.N, self.fit_intercept, self.tol, self.orthogonal = table.N, table.fit_intercept, table.tol, orthogonal
-        self.rows, self.sums = table.few, table.sums
+        self.rows, self.sums, self.said = table.few, table.sums, table.said
         self.alpha, self.spread, self.one_column, self.scale, self.unit = alpha, spread, one_column, scale, unit
         self.weights = weights.log().mean().exp().expand(len(weights))  # their product is all that the law asks for
         if spectrum is not None:
@@ -116,7 +127,9 @@ class _Kept:
         return factorise(A, y, means, w, self.fit_intercept, self.orthogonal)[0]
 
     def predictions(self):
-        """What up to 1000 rows are predicted to be by the others, by (3.13)."""
+        """What up to 1000 rows are predicted to be by the others, by (3.13): the choice of a penalty has it already."""
+        if self.said is not None:
+            return self.said * self.scale
         B, w = self.rows
         return by_others(self.spectrum, B[:_LEFT_OUT], w[:_LEFT_OUT], self.alpha, self.tol) * self.scale
 

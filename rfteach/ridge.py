@@ -53,15 +53,18 @@ def gram(B: torch.Tensor) -> torch.Tensor:
 
 
 def cholesky(M: torch.Tensor) -> torch.Tensor | None:
-    """The lower triangular factor of a symmetric matrix, in its memory where that has no gaps; None where a pivot is lost."""
+    """The factor L of a symmetric matrix, of which the lower triangle is read, in its memory where that has no gaps.
+
+    None where a pivot is lost.
+    """
     if M.device.type == "cpu":
         potrf = lapack.dpotrf if M.dtype == torch.float64 else lapack.spotrf
-        L, failed = potrf(M.detach().numpy().T, lower=1, overwrite_a=1)
-        L = torch.from_numpy(L)
+        U, failed = potrf(M.detach().numpy().T, lower=0, overwrite_a=1)  # what is below the diagonal is above that of Mᵀ
+        U = torch.from_numpy(U)
     else:
         failed = torch.empty((), dtype=torch.int32, device=M.device)
-        L, failed = torch.linalg.cholesky_ex(M.T, out=(M.T, failed))
-    return None if failed or not torch.isfinite(L.diagonal()).all() else L
+        U, failed = torch.linalg.cholesky_ex(M.T, upper=True, out=(M.T, failed))
+    return None if failed or not torch.isfinite(U.diagonal()).all() else U.T
 
 
 def raised_cholesky(M: torch.Tensor, share: float) -> torch.Tensor:
@@ -327,11 +330,9 @@ class Spectrum:
         B = (B.to(self.means) - self.means) * root
         return B[:, :N] @ (self.V / self.s), B[:, N:]
 
-    def mean_loo(self, parts, lams, tol):
-        """Weighted mean of the squared residuals (L,) over ``parts`` of (U, y, w)."""
-        lams = torch.as_tensor(lams, dtype=torch.float64, device=self.s.device)
-        squares = (self.leave_one_out(*part, lams, tol).square() for part in parts)
-        return sum(square.mean(2).sum(0) for square in squares) / self.weight
+    def mean_loo(self, parts):
+        """Weighted mean of the squared residuals (L,) that `leave_one_out` gives for parts of the rows."""
+        return sum(left.square().mean(2).sum(0) for left in parts) / self.weight
 
     def leave_one_out(self, U, y, w, lams, tol):
         """Residuals (n, L, k) of rows that took no part, by (3.13), times the roots of their weights.
@@ -343,8 +344,9 @@ class Spectrum:
         n, k, L = len(U), y.shape[1], len(lams)
         phi, omega = self.shrinkage(lams)
         inner = (omega[:, :, None] * self.z[:, None, :]).reshape(len(self.s), L * k)
-        inner, inner_h = (U @ inner).reshape(n, L, k), U.square() @ omega
-        outer, outer_h = y - U @ self.z, 1 - U.square().sum(1)
+        squares = U.square()
+        inner, inner_h = (U @ inner).reshape(n, L, k), squares @ omega
+        outer, outer_h = y - U @ self.z, 1 - squares.sum(1)
         if self.fit_intercept:
             outer_h = outer_h - w / self.weight
         inside = outer_h <= tol
@@ -373,14 +375,16 @@ def centred(
 def factorise(
     A: torch.Tensor, y: torch.Tensor, means: torch.Tensor, w: torch.Tensor, fit_intercept: bool, orthogonal: bool
 ) -> tuple[Spectrum, torch.Tensor]:
-    """The spectrum of what `centred` gives, and U (n, r); from A itself if ``orthogonal``, else from AAᵀ."""
+    """The spectrum of what `centred` gives, and U (n, r); from A itself if ``orthogonal``, else from the smaller of AAᵀ and AᵀA."""
     if orthogonal:
         U, s, V = reduced_svd(A)
     else:
-        e, U = torch.linalg.eigh(gram(A.T))
+        rows = len(A) <= A.shape[1]
+        e, W = torch.linalg.eigh(gram(A.T if rows else A))
         keep = e > torch.finfo(e.dtype).eps * max(A.shape) * e.max()
-        U, s = U[:, keep], e[keep].sqrt()
-        V = A.T @ U / s
+        s, W = e[keep].sqrt(), W[:, keep]
+        other = (A.T if rows else A) @ (W / s)
+        U, V = (W, other) if rows else (other, W)
     z = U.T @ y
     y2 = (y.square().sum(0) - z.square().sum(0)).clamp(min=0)
     return Spectrum(s, V, z, y2, means, float(w.sum()), len(A), fit_intercept), U
@@ -484,7 +488,7 @@ def _loo_curve(A, y, lams, fit_intercept):
     rounding = torch.finfo(A.dtype).eps * max(A.shape)
     lams = spectrum.grid(rounding**2) if lams is None else lams / a / a
     lams = lams.to(A)
-    return a, b, spectrum, lams, spectrum.mean_loo([(U, y, w)], lams, 32 * rounding)
+    return a, b, spectrum, lams, spectrum.mean_loo([spectrum.leave_one_out(U, y, w, lams, 32 * rounding)])
 
 
 def loo_error(

@@ -398,7 +398,25 @@ def interval_score(low: ArrayLike, high: ArrayLike, y: ArrayLike, coverage: floa
     return high - low + 2 / (1 - number("(0, 1)", coverage=coverage)) * (np.maximum(low - y, 0) + np.maximum(y - high, 0))
 
 
-_EXPONENTS, _LEAST_SCALE, _CLIP = (0.0, 0.25, 0.5, 0.75, 1.0), 0.2, 4.0  # least: of the mean; clip: standard deviations
+_EXPONENTS, _LEAST_SCALE, _CLIP = np.linspace(0, 1, 5), 0.2, 4.0  # least: of the mean; clip: standard deviations
+
+
+@dataclass(frozen=True)
+class _Columns:
+    r"""What a scale is linear in, at points F (m, D): these in standard deviations, and three times the waves of them, whose slopes
+    are penalised less."""
+
+    centre: np.ndarray
+    units: np.ndarray
+    frequencies: np.ndarray
+    phases: np.ndarray
+
+    def __call__(self, F):
+        F = _table(F, "F")
+        same_columns(F=F, centre=self.centre[None])
+        G = np.clip((F - self.centre) / self.units, -_CLIP, _CLIP)
+        waves = torch.from_numpy(G @ self.frequencies + self.phases).cos_()
+        return np.concatenate([G, 3 * (2 / len(self.phases)) ** 0.5 * waves.numpy()], 1)
 
 
 @dataclass(frozen=True)
@@ -408,36 +426,30 @@ class LocalScale:
     residuals: np.ndarray
     left_out: np.ndarray
     w: np.ndarray
-    _centre: np.ndarray
-    _units: np.ndarray
-    _parts: list[tuple[RandomFourierFeatures | None, np.ndarray, float]]
+    _columns: _Columns
+    _coef: np.ndarray
+    _intercept: np.ndarray
 
     def __call__(self, F: ArrayLike) -> np.ndarray:
         r"""The scale (m, k) at points described by F (m, D)."""
-        G = _standardised(F, self._centre, self._units)
-        roots = [_waves(G, waves) @ c + b for waves, c, b in self._parts]
-        return np.maximum(np.stack(roots, 1), _least_root(self.residuals, self.w)) ** 2
+        return np.maximum(self._columns(F) @ self._coef + self._intercept, _least_root(self.residuals, self.w)) ** 2
 
     def half_widths(self, F: ArrayLike, coverage: float = 0.9) -> np.ndarray:
         r"""Half of the widths (m, k) of intervals (14.11) that hold ``coverage`` of the targets.
 
         Raises a ValueError where there are too few rows for the coverage.
         """
-        r, scales = abs(self.residuals), self(F)
-        out = np.empty_like(scales)
-        for j in range(scales.shape[1]):
-            tried = []
-            for gamma in _EXPONENTS:
-                s = self.left_out[:, j] ** gamma
-                q = float(weighted_quantile(torch.from_numpy(r[None, :, j : j + 1] / s[None, :, None]),
-                                            torch.from_numpy(self.w), coverage))
-                tried.append((self.w @ interval_score(-q * s, q * s, r[:, j], coverage), gamma, q))
-            _, gamma, q = min(tried)
-            out[:, j] = q * scales[:, j] ** gamma
-        return out
+        widths, w = self(F), torch.from_numpy(self.w)
+        for j, r in enumerate(abs(self.residuals).T):
+            S = self.left_out[:, j] ** _EXPONENTS[:, None]
+            q = weighted_quantile(torch.from_numpy(r / S)[:, :, None], w, coverage).numpy()
+            scores = interval_score(-q * S, q * S, r, coverage) @ self.w
+            best = np.argmin(scores)
+            widths[:, j] = q[best] * widths[:, j] ** _EXPONENTS[best]
+        return widths
 
 
-def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, *, n_components: int = 100,
+def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, *, n_components: int = 64,
                 random_state: Seed = 0) -> LocalScale:
     r"""Learn the size of errors from the residuals of rows that were left out, for intervals (14.11).
 
@@ -451,8 +463,8 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
         Target minus prediction, at rows that took no part in it.
     w : array-like of shape (n,) or None, default None
         Weights > 0 of the rows.
-    n_components : int, default 100
-        Waves.
+    n_components : int, default 64
+        Waves N.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default 0
 
     Returns
@@ -466,7 +478,7 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
 
     Notes
     -----
-    Four singular value decompositions of n × (D + 100): about 25 n (D + 100)² FLOPs.
+    One eigenvalue decomposition for all penalties: about 5n(D + N)² + 9(D + N)³ FLOPs.
 
     References
     ----------
@@ -484,45 +496,27 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
     r = as_tensor(residuals, name="residuals", ndim=(1, 2))[0]
     r = _table(r[:, None] if r.ndim == 1 else r, "residuals")
     same_rows(F=F, residuals=r)
-    w = _above_zero(w, torch.from_numpy(F)).numpy()
-    share = w / w.sum()
+    w = _above_zero(w, torch.from_numpy(F))
+    share = w.numpy() / float(w.sum())
     centre = share @ F
     units = np.sqrt(share @ np.square(F - centre))
     units = np.where(units > 1e-12 * abs(F).max(0, initial=0), units, np.inf)  # a column that is constant says nothing
-    G, rng = _standardised(F, centre, units), random_generator(random_state)
-    maps = [None] + [RandomFourierFeatures(bandwidth=b * G.shape[1] ** 0.5, n_components=integer(2, n_components=n_components),
-                                           random_state=rng).fit(G) for b in (0.5, 1.0, 2.0)]
-    target, best = np.sqrt(abs(r)), [None] * r.shape[1]
-    for waves in maps:
-        A = torch.from_numpy(_waves(G, waves))
-        B, t, means = centred(torch.cat([A, torch.from_numpy(target)], 1), torch.from_numpy(w), A.shape[1], True)
-        spectrum, U = factorise(B, t, means, torch.from_numpy(w), True, orthogonal=True)
-        lams = spectrum.grid(1e-7)
-        left = spectrum.leave_one_out(U, t, torch.from_numpy(w), lams, 1e-10).numpy()
-        errors = np.square(left).sum(0)
-        for j in range(r.shape[1]):
-            i = int(errors[:, j].argmin())
-            if best[j] is None or errors[i, j] < best[j][0]:
-                c = spectrum.coef(float(lams[i]))[:, j].numpy()
-                b = float(means[A.shape[1] + j]) - float(means[: A.shape[1]].numpy() @ c)
-                best[j] = errors[i, j], target[:, j] - left[:, i, j] / np.sqrt(w), (waves, c, b)
-    left_out = np.maximum(np.stack([root for _, root, _ in best], 1), _least_root(r, w)) ** 2
-    return LocalScale(r, left_out, w, centre, units, [part for _, _, part in best])
+    D, N, rng = F.shape[1], integer(2, n_components=n_components), random_generator(random_state)
+    columns = _Columns(centre, units, rng.standard_normal((D, N)) / D**0.5, rng.uniform(0, 2 * np.pi, N))
+    A, target = torch.from_numpy(columns(F)), torch.from_numpy(np.sqrt(abs(r)))
+    B, t, means = centred(torch.cat([A, target], 1), w, D + N, True)
+    spectrum, U = factorise(B, t, means, w, True, orthogonal=False)
+    lams = spectrum.grid(1e-7)
+    left = spectrum.leave_one_out(U, t, w, lams, 1e-7)
+    best = left.square().sum(0).argmin(0)  # for each column of residuals
+    coef = torch.stack([spectrum.coef(float(lam))[:, j] for j, lam in enumerate(lams[best])], 1)
+    roots = target - left[:, best, torch.arange(len(best))] / w.sqrt()[:, None]
+    left_out = np.maximum(roots.numpy(), _least_root(r, w.numpy())) ** 2
+    return LocalScale(r, left_out, w.numpy(), columns, coef.numpy(), (means[D + N :] - means[: D + N] @ coef).numpy())
 
 
 def _table(T, name):
     return as_tensor(T, name=name)[0].detach().cpu().double().numpy()
-
-
-def _standardised(F, centre, units):
-    F = _table(F, "F")
-    same_columns(F=F, centre=centre[None])
-    return np.clip((F - centre) / units, -_CLIP, _CLIP)
-
-
-def _waves(G, waves):
-    r"""Columns of G, and three times the waves, whose slopes are penalised less than those of the columns."""
-    return G if waves is None else np.concatenate([G, 3 * waves.transform(G)], 1)
 
 
 def _least_root(r, w):
