@@ -30,7 +30,7 @@ def draw(seed, n, d=3):
 
 
 def slow(X, y, model, n_folds, noise, coverage=0.9):
-    """(10.33) to (10.35) with a loop over rows, polynomials and effects."""
+    """(10.33) to (10.35) and (10.42) with a loop over rows, polynomials and effects: values and ends, (3, 3, d)."""
     y = y - y.mean()
     (n, d), D = X.shape, [tuple(a) for a in _dictionary(*X.shape).tolist()]
     fits = []
@@ -76,8 +76,10 @@ def slow(X, y, model, n_folds, noise, coverage=0.9):
         last = R * R / 2 * (sum(a_(a) ** 2 * v for a, v in p.items()) - mean**2)
         freedom = 2 * square.sum() ** 2 / (np.sum(square**2) - square.sum() ** 2 / n)
         sigma = math.sqrt(square.sum() / n / (n - 1) + second + third + last) / V
-        found.append((J, student.ppf((1 + coverage) / 2, max(freedom, 3)) * sigma))
-    return np.array(found).T.reshape(2, 3, d)
+        t, kappa, start = student.ppf((1 + coverage) / 2, max(freedom, 3)), 4 * e2 / n / V, min(max(J, 0), 1)
+        kappa *= 1 - 2 * start
+        found.append((J, *np.sort(np.roots([1, -t * t * kappa, -t * t * sigma**2]).real) + start))
+    return np.array(found).T.reshape(3, 3, d)
 
 
 @pytest.mark.parametrize("noise", [False, True])
@@ -86,11 +88,10 @@ def test_the_formulas_are_those_of_slow_refits(model, noise):
     X, y = draw(0, 36, 2 + (model["degree"] == 1)) if model["degree"] == 1 else draw(0, 36)
     y = y + noise * 0.1 * np.random.default_rng(1).normal(size=len(y))
     found = sensitivity(X, y, SparsePCE(**model), noise=noise, n_folds=4)
-    J, half = slow(X, y, model, 4, noise)
+    J, *ends = slow(X, y, model, 4, noise)
     for k, name in enumerate(SHARES):
         np.testing.assert_allclose(getattr(found, name), J[k], atol=1e-10)
-        ends = np.clip(np.maximum(J[k], 0)[:, None] + half[k][:, None] * [-1, 1], 0, 1)
-        np.testing.assert_allclose(getattr(found, f"{name}_interval"), ends, atol=1e-10)
+        np.testing.assert_allclose(getattr(found, f"{name}_interval"), np.clip(np.stack(ends, -1)[k], 0, 1), atol=1e-10)
 
 
 def test_large_samples_agree_with_a_sampler():
