@@ -143,6 +143,17 @@ def test_intervals_cover_and_those_of_sampling_do_not():
     assert np.mean(alone, 0)[:, :2].max() < 0.5 < np.mean(inside, 0).min()
 
 
+def test_small_effects_are_missed_on_both_sides():
+    """Estimates that are too small come with standard errors that are too small: no interval ends too early for that."""
+    c, designs = np.array([0.3, 7.0, 15.0]), 100
+    value, missed = sobol_g_moments(c).first[1], []
+    for seed in range(designs):
+        X = np.random.default_rng(seed).random((60, 3))
+        low, high = sensitivity(X, sobol_g(X, c), SparsePCE((2, 1)), n_folds=5).first_interval[1]
+        missed.append((value < low, high < value))
+    assert np.mean(missed, 0).max() < 0.05 + 2 * math.sqrt(0.05 * 0.95 / designs)
+
+
 def test_the_record_covers():
     """Each effect of an input that matters in 85 % of the designs or more, within three standard errors."""
     record = json.loads(benchmark.RESULTS.read_text(encoding="utf-8"))
