@@ -78,8 +78,8 @@ def _place(R, found, D):
     return R * (b @ p), R * R * np.maximum(np.square(b) @ p - np.square(b @ p), 0) / 2
 
 # %% ../nbs/10h_effects.ipynb #7a3c0008
-def _half_widths(J, V, placed, found, noise, coverage):
-    """Of intervals for J (3d,), by (10.35)."""
+def _interval(J, V, placed, found, noise, coverage):
+    """Ends (3d, 2) for J (3d,), by (10.35) and (10.42)."""
     e, n = found.e, len(found.e)
     error = np.mean(e * e)
     psi = 2 * e[:, None] * (found.G - np.outer(found.f, J)) - (0.0 if noise else np.outer(e * e - error, J))
@@ -90,11 +90,15 @@ def _half_widths(J, V, placed, found, noise, coverage):
     variance = square.sum(0) / (n * (n - 1)) + degenerate + unknown + placed
     even = np.square(square).sum(0) - np.square(square.sum(0)) / n
     freedom = 2 * np.square(square.sum(0)) / np.maximum(even, np.finfo(float).tiny)
-    return student.ppf((1 + coverage) / 2, np.clip(freedom, 3, 1e6)) * np.sqrt(variance) / V + 1e-12
+    t = student.ppf((1 + coverage) / 2, np.clip(freedom, 3, 1e6))
+    J = np.clip(J, 0, 1)
+    shift = 2 * t * t * error * (1 - 2 * J) / (n * V)
+    half = np.sqrt(t * t * variance / V**2 + shift**2) + 1e-12
+    return np.stack([J + shift - half, J + shift + half], 1)
 
 
 def _one_output(parts, U, y, D, noise, coverage):
-    """J (3d,), half widths (3d,), and V, left-out error and R, the latter two over V."""
+    """J (3d,), ends (3d, 2), and V, left-out error and R, the latter two over V."""
     VJ, V, found = _estimates(parts, U, y, D)
     rest = VJ[2 * U.shape[1] :].sum()
     placed, R = np.zeros(len(VJ)), 0.0
@@ -105,9 +109,9 @@ def _one_output(parts, U, y, D, noise, coverage):
         more, placed = _place(R, found, D)
         VJ = VJ + more
     if not V > 0:
-        return np.zeros(len(VJ)), np.full(len(VJ), math.inf), 0.0, 0.0, 0.0
+        return np.zeros(len(VJ)), np.tile([0.0, 1.0], (len(VJ), 1)), 0.0, 0.0, 0.0
     J = VJ / V
-    return J, _half_widths(J, V, placed, found, noise, coverage), V, np.mean(found.e**2) / V, R / V
+    return J, _interval(J, V, placed, found, noise, coverage), V, np.mean(found.e**2) / V, R / V
 
 # %% ../nbs/10h_effects.ipynb #7a3c000b
 def _to_unit(X, bounds, laws):
@@ -275,6 +279,5 @@ def _of_column(model, U, y, noise, coverage, n_folds):
     y = y / unit
     y = y - y.mean() if np.ptp(y) > 0 else np.zeros(n)
     parts = list(_left_out(model, U, y, n_folds))
-    J, half, V, error, R = _one_output(parts, U, y, _dictionary(n, d), noise, coverage)
-    ends = (np.maximum(J, 0)[:, None] + np.outer(half, [-1, 1])).clip(0, 1)
-    return *J.reshape(3, d), *ends.reshape(3, d, 2), float(V) * unit * unit, float(error), float(R)
+    J, ends, V, error, R = _one_output(parts, U, y, _dictionary(n, d), noise, coverage)
+    return *J.reshape(3, d), *ends.clip(0, 1).reshape(3, d, 2), float(V) * unit * unit, float(error), float(R)

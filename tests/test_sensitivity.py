@@ -30,7 +30,7 @@ def draw(seed, n, d=3):
 
 
 def slow(X, y, model, n_folds, noise, coverage=0.9):
-    """(10.33) to (10.35) with a loop over rows, polynomials and effects."""
+    """(10.33) to (10.35) and (10.42) with a loop over rows, polynomials and effects: values and ends, (3, 3, d)."""
     y = y - y.mean()
     (n, d), D = X.shape, [tuple(a) for a in _dictionary(*X.shape).tolist()]
     fits = []
@@ -76,8 +76,10 @@ def slow(X, y, model, n_folds, noise, coverage=0.9):
         last = R * R / 2 * (sum(a_(a) ** 2 * v for a, v in p.items()) - mean**2)
         freedom = 2 * square.sum() ** 2 / (np.sum(square**2) - square.sum() ** 2 / n)
         sigma = math.sqrt(square.sum() / n / (n - 1) + second + third + last) / V
-        found.append((J, student.ppf((1 + coverage) / 2, max(freedom, 3)) * sigma))
-    return np.array(found).T.reshape(2, 3, d)
+        t, kappa, start = student.ppf((1 + coverage) / 2, max(freedom, 3)), 4 * e2 / n / V, min(max(J, 0), 1)
+        kappa *= 1 - 2 * start
+        found.append((J, *np.sort(np.roots([1, -t * t * kappa, -t * t * sigma**2]).real) + start))
+    return np.array(found).T.reshape(3, 3, d)
 
 
 @pytest.mark.parametrize("noise", [False, True])
@@ -86,11 +88,10 @@ def test_the_formulas_are_those_of_slow_refits(model, noise):
     X, y = draw(0, 36, 2 + (model["degree"] == 1)) if model["degree"] == 1 else draw(0, 36)
     y = y + noise * 0.1 * np.random.default_rng(1).normal(size=len(y))
     found = sensitivity(X, y, SparsePCE(**model), noise=noise, n_folds=4)
-    J, half = slow(X, y, model, 4, noise)
+    J, *ends = slow(X, y, model, 4, noise)
     for k, name in enumerate(SHARES):
         np.testing.assert_allclose(getattr(found, name), J[k], atol=1e-10)
-        ends = np.clip(np.maximum(J[k], 0)[:, None] + half[k][:, None] * [-1, 1], 0, 1)
-        np.testing.assert_allclose(getattr(found, f"{name}_interval"), ends, atol=1e-10)
+        np.testing.assert_allclose(getattr(found, f"{name}_interval"), np.clip(np.stack(ends, -1)[k], 0, 1), atol=1e-10)
 
 
 def test_large_samples_agree_with_a_sampler():
@@ -140,6 +141,17 @@ def test_intervals_cover_and_those_of_sampling_do_not():
     error = math.sqrt(0.9 * 0.1 / designs)
     assert np.mean(inside, 0).min() > 0.9 - 4 * error and np.mean(inside) > 0.86
     assert np.mean(alone, 0)[:, :2].max() < 0.5 < np.mean(inside, 0).min()
+
+
+def test_small_effects_are_missed_on_both_sides():
+    """Estimates that are too small come with standard errors that are too small: no interval ends too early for that."""
+    c, designs = np.array([0.3, 7.0, 15.0]), 100
+    value, missed = sobol_g_moments(c).first[1], []
+    for seed in range(designs):
+        X = np.random.default_rng(seed).random((60, 3))
+        low, high = sensitivity(X, sobol_g(X, c), SparsePCE((2, 1)), n_folds=5).first_interval[1]
+        missed.append((value < low, high < value))
+    assert np.mean(missed, 0).max() < 0.05 + 2 * math.sqrt(0.05 * 0.95 / designs)
 
 
 def test_the_record_covers():
