@@ -86,11 +86,11 @@ class _Table:
             floor = (eps * N) ** 2 if orthogonal else eps ** (2 / 3)
             parts = [(U, y, w)]
         lams = spectrum.grid(floor) if lams is None else lams
-        first = []
+        first, own = [], torch.as_tensor(lams, dtype=torch.float64, device=spectrum.s.device)
         if criterion == "gcv":
             errors = spectrum.gcv(lams)
         else:
-            errors = spectrum.mean_loo(self._left(spectrum, *part, lams, first) for part in parts)
+            errors = spectrum.mean_loo(self._left(spectrum, *part, own, first) for part in parts)
         best = int(errors.argmin())
         self.said = torch.cat(first)[:_LEFT_OUT, best] if first else None
         return spectrum, lams, errors, best, float(lams[best]) > 2 * floor * spectrum.top
