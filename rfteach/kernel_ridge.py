@@ -278,8 +278,14 @@ def _one_penalty(K, Y, w, lam, fit_intercept, overwrite, rest):
     L = cholesky(M)
     if L is None or not (L.diagonal().square() > rounding).all():
         return None
-    a = torch.linalg.solve_triangular(L, Y - constant, upper=False)
-    a = torch.linalg.solve_triangular(L.T, a, upper=True)
+
+    def solved(T):
+        return torch.linalg.solve_triangular(L.T, torch.linalg.solve_triangular(L, T, upper=False), upper=True)
+
+    a = solved(Y - constant)
+    if not overwrite:  # K is still there, and says what rounding has left
+        open_ = Y - K @ a - (lam / w)[:, None] * a
+        a = a + solved(open_ - share @ open_ * fit_intercept)
     last = slice(rest, None)
     C = inverse = torch.linalg.vector_norm(_inverted(L[last, last]), dim=0).square()
     if fit_intercept:
