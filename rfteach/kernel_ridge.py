@@ -361,7 +361,8 @@ def gram_solve(
     Notes
     -----
     About 4n³/3 FLOPs, of which n³/3 for the factor and the rest for the diagonal of the inverse. Memory for
-    one matrix of the size of K beside it, or for none if ``overwrite``. Where a pivot is lost in rounding and K
+    one matrix of the size of K beside it, or for none if ``overwrite``; without it the solve is refined once by
+    what K, which is still there, says of it. Where a pivot is lost in rounding and K
     is still there, eigenvalues in float64 take over as in `gram_path`, at its price. Digits are lost as λ
     sinks towards the rounding error of K, which is about ε times its largest eigenvalue. What `gram_path`
     says of copies and of weights of zero holds here.
