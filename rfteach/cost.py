@@ -104,7 +104,7 @@ def _half(n, N):
 def _ridge(n, N, k, rows):
     """Ridge regression with leave-one-out errors (13.18); ``rows`` is the work of making all rows once."""
     r = min(n, N)
-    scores = Work(2 * n * r * (1 + k) * _PENALTIES + 2 * min(n, 1000) * N * r, 0, 2 * n * r)
+    scores = Work(2 * n * r * (1 + k) * _PENALTIES, 0, 2 * n * r)
     if n > N:
         held = 40 * N * N + _BLOCK
         return rows.times(2) + Work(_half(n, N) + 2 * n * N * N + _EIGEN * N**3, 0, 9 * n * N, held) + scores
