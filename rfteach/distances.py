@@ -33,7 +33,7 @@ class Distances:
         """
         fill, dtype = (self._products(dtype), dtype) if dtype else (self._differences, torch.float64)
         buffer = torch.empty(max(1, block_bytes(self.device) // dtype.itemsize), dtype=dtype, device=self.device)
-        for rows, cols in tiles(self.n, self.n, dtype.itemsize, self.device, upper=True):
+        for rows, cols in tiles(self.n, self.n, 4 * dtype.itemsize, self.device, height=128, upper=True):
             height, width = rows.stop - rows.start, cols.stop - cols.start
             s = buffer[: height * width].view(height, width)
             fill(rows, cols, s)
@@ -192,13 +192,13 @@ def _order_statistics(points, ranks, products=True):
             low, high = -everywhere, everywhere
         elif bins is None:
             values = torch.cat([part[0] for part in kept])
-            found = [float(values.kthvalue(rank - below).values) for rank in ranks]
+            found = _ranked(values, ranks, below)
             if not tau:
                 return found
             if low <= found[0] and found[-1] <= high:
                 less, i, j = _in_doubt(kept, found[0] - 2 * tau, found[-1] + 2 * tau)
                 exact = points.pairs(i, j)
-                return [float(exact.kthvalue(rank - below - less).values) for rank in ranks]
+                return _ranked(exact, ranks, below + less)
             low, high = -everywhere, everywhere
         else:
             counts, least, largest = bins
@@ -208,6 +208,14 @@ def _order_statistics(points, ranks, products=True):
             low, high = float(least[a]), float(largest[a])
             if high - low <= max(8 * tau, 1e-13 * high, sys.float_info.min):  # ties, or values in doubt
                 return _order_statistics(points, ranks, products=False) if tau else [low] * len(ranks)
+
+
+def _ranked(values, ranks, below):
+    """The values of these ranks, where ``below`` others come before all of them."""
+    if values.device.type != "cpu":
+        return [float(values.kthvalue(rank - below).values) for rank in ranks]
+    places = [rank - below - 1 for rank in ranks]
+    return np.partition(values.numpy(), places)[places].tolist()
 
 
 def _guess(points, ranks, everywhere):

@@ -441,12 +441,15 @@ class _MaternProfile(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, z2, nu, log_scale):
-        ctx.save_for_backward(z2)
         ctx.nu, ctx.log_scale = nu, log_scale
         at_zero = math.exp(log_scale - _log_scale(nu)) if nu > 0 else 0.0
         if nu in (0.5, 1.5, 2.5):
-            M = _half_integer(z2.sqrt(), nu).mul_(at_zero)
-        elif nu == -0.5:
+            M = _half_integer(z2.sqrt(), nu)
+            M = M if at_zero == 1 else M.mul_(at_zero)
+            ctx.save_for_backward(z2, M)
+            return M
+        ctx.save_for_backward(z2, None)
+        if nu == -0.5:
             z = z2.sqrt()
             M = z.neg().exp_().div_(z).mul_(math.exp(log_scale) * math.sqrt(math.pi / 2))
         else:
@@ -458,7 +461,11 @@ class _MaternProfile(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, G):
-        (z2,) = ctx.saved_tensors
+        z2, M = ctx.saved_tensors
+        if ctx.nu in (0.5, 1.5) and not torch.is_grad_enabled():  # once and no more: the exponential is in M
+            z = z2.sqrt()
+            slope = torch.div(M, z, out=z).masked_fill_(z2 == 0, 0) if ctx.nu == 0.5 else torch.div(M, z.add_(1), out=z)
+            return slope.mul_(G).mul_(-0.5), None, None
         return -0.5 * G * _MaternProfile.apply(z2, ctx.nu - 1, ctx.log_scale), None, None
 
 # %% ../nbs/01_kernels.ipynb #f4f8995b
