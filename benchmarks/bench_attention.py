@@ -9,20 +9,24 @@ from torch.nn import functional as F
 from harness import Contest, warm
 from rfteach.attention import attention_frequencies, random_feature_attention
 
-TITLE = "Random feature attention against torch's exact attention, one head, tensors in and out"
+TITLE = "Random feature attention against torch's exact attention, one head or eight, tensors in and out"
 
 
 def settings(quick=False):
-    """The sizes to try: length L, entries E of queries, keys and values, features N."""
+    """The sizes to try: length L, entries E of queries, keys and values, features N; one length with several heads."""
     lengths = (96, 300) if quick else (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
     sizes = dict(E=8, N=16) if quick else dict(E=64, N=256)
-    return [dict(L=L, **sizes, causal=causal, dtype="float32") for causal in (False, True) for L in lengths]
+    one = [dict(L=L, **sizes, causal=causal, dtype="float32") for causal in (False, True) for L in lengths]
+    return one + [dict(L=lengths[len(lengths) // 2 - 1], heads=8, **sizes, causal=causal, dtype="float32") for causal in (False, True)]
 
 
-def contest(L, E, N, causal, dtype):
-    """Both on the same queries, keys and values; random features with frequencies that are there."""
+def contest(L, E, N, causal, dtype, heads=1):
+    """Both on the same queries, keys and values; random features with frequencies that are there.
+
+    The limit and the error take one head after the other, and the error looks at the first.
+    """
     rng = np.random.default_rng(0)
-    q, k, v = (torch.from_numpy(rng.standard_normal((1, 1, L, E)).astype(dtype)) for _ in range(3))
+    q, k, v = (torch.from_numpy(rng.standard_normal((1, heads, L, E)).astype(dtype)) for _ in range(3))
     W = torch.from_numpy(attention_frequencies(N, E, random_state=0).astype(dtype))
     rows = np.unique(np.linspace(0, L - 1, 32).astype(int))  # where errors are measured
 
@@ -30,24 +34,27 @@ def contest(L, E, N, causal, dtype):
     block, v1 = warm((128, 128), dtype), warm((1024, E + 1), dtype)
     P, scaled = warm((1024, N), dtype), (W / E**0.25).T.contiguous()
 
-    def limit():
-        """The products and exponentials, and nothing else."""
+    def products(q, k, v):
+        """The products and exponentials of a head, and nothing else."""
         size = 128 if causal else 1024
         for i in range(0, L, size):
             s = slice(i, min(i + size, L))
             n = s.stop - i
-            torch.mm(k[0, 0, s], scaled, out=P[:n]).exp_()
+            torch.mm(k[s], scaled, out=P[:n]).exp_()
             if causal:
-                torch.mm(q[0, 0, s], scaled, out=Z[:n]).exp_()
+                torch.mm(q[s], scaled, out=Z[:n]).exp_()
                 torch.mm(Z[:n], P[:n].T, out=block[:n, :n])
-                torch.mm(block[:n, :n], v[0, 0, s], out=out[s])
+                torch.mm(block[:n, :n], v[s], out=out[s])
                 out[s].addmm_(Z[:n], V[:, :E])
             V.addmm_(P[:n].T, v1[:n])
         for i in range(0, 0 if causal else L, size):
             s = slice(i, min(i + size, L))
-            torch.mm(q[0, 0, s], scaled, out=Z[: s.stop - i]).exp_()
+            torch.mm(q[s], scaled, out=Z[: s.stop - i]).exp_()
             torch.mm(Z[: s.stop - i], V[:, :E], out=out[s])
         return out
+
+    def limit():
+        return [products(q[0, head], k[0, head], v[0, head]) for head in range(heads)]
 
     def error(weights_of):
         """Largest error at some rows, against float64."""
