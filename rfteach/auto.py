@@ -27,7 +27,7 @@ from .agop import learn_metric
 from .arrays import all_or_nothing, as_tensor, random_generator, row_hashes
 from .averaging import better, combine
 from .bandwidth import learn_bandwidth
-from .checks import flag, number, weights
+from .checks import flag, number
 from .columns import TableEncoder
 from .conjugate import gram_cg, gram_cg_without
 from .estimators import Classifier, Model, Regressor, observations
@@ -384,14 +384,8 @@ class _Auto(Model):
 
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> Self:
-        self._check()
         self._table = TableEncoder().fit(_on_host(X), sample_weight=sample_weight)
-        Z, like = self._validate(X, reset=True)
-        Y = self._targets(y, Z, reset=True)
-        w = weights(sample_weight, Z)
-        self._fit(Z, Y, w, like)
-        self._conclude(Z, Y, w)
-        return self
+        return super().fit(X, y, sample_weight)
 
     fit.__doc__ = Regressor.fit.__doc__
 

@@ -98,7 +98,7 @@ def _kernel(n, d, m):
 
 
 def _half(n, N):
-    return n * N * N * (1 if N > 256 else 2)  # of BᵀB for B (n, N): one triangle where it is large
+    return n * N * (N + min(N, 256))  # of BᵀB for B (n, N), by panels of 256 columns
 
 
 def _ridge(n, N, k, rows):

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from .arrays import row_blocks
-from .ridge import add_gram, symmetric
 
 # %% ../nbs/09b_pca_engine.ipynb #1b5a24b7
 class Scatter:
@@ -46,7 +45,7 @@ class Scatter:
         return torch.outer(v, v) if self.full else v * v
 
     def _rows(self, X):
-        return row_blocks(len(X), X.shape[1] * X.element_size(), X.device)
+        return row_blocks(len(X), X.shape[1] * X.dtype.itemsize, self.device)
 
     def _of(self, X):
         """Whether units are 1, units, means, and sums of X alone."""
@@ -68,28 +67,28 @@ class Scatter:
 
     def _sums(self, X, unit=None):
         """Means, and sums of squares and products in units, in one reading after one of some rows for a shift."""
-        n, M, left = len(X), torch.zeros_like(self.M), torch.zeros_like(self.mean)
-
-        def blocks(X):
-            for rows in self._rows(X):
-                yield X[rows] if unit is None else X[rows] / unit
-
-        X, some = X.detach(), X.detach()[:: min(16, 1 + n // 1000)]  # near the means is near enough
-        shift = sum(B.sum(0) for B in blocks(some)) / len(some)
-        same = X[0] == X[-1]  # the mean of a constant column must not be rounded
-        for rows in self._rows(X):
-            if X.device.type != "cpu" or same.any():  # to ask a card costs more
-                same = same & (X[rows] == X[:1]).all(0)
-        shift = torch.where(same, X[0] if unit is None else X[0] / unit, shift)
-        for B in blocks(X):
-            B = B - shift
-            left += B.sum(0) / n
-            if self.full:
-                add_gram(M, B)
-            else:
-                M += B.square().sum(0, dtype=torch.float64)
-        M = symmetric(M) if self.full else M
-        unit = torch.ones_like(self.unit) if unit is None else unit
+        n, plain = len(X), unit is None
+        unit = torch.ones_like(self.unit) if plain else unit
+        xp, A, r, M = torch, X, unit, torch.zeros_like(self.M)
+        S, left, shift = M, torch.zeros_like(unit), torch.zeros_like(X[0] if plain else unit)
+        if X.device.type == "cpu":  # NumPy's product of a matrix with itself does half of the work
+            xp, A = np, X.detach().numpy()
+            r, S, left, shift = (T.numpy() for T in (unit, M, left, shift))
+        some = A[:: min(16, 1 + n // 1000)]  # near the means is near enough
+        with np.errstate(over="ignore", invalid="ignore"):  # then comes another unit
+            for rows in self._rows(some):
+                B = some[rows] if plain else some[rows] / r
+                shift += xp.full_like(B[:, 0], 1 / len(some)) @ B
+            same = A[0] == A[-1]  # the mean of a constant column must not be rounded
+            for rows in self._rows(A):
+                if xp is torch or same.any():  # to ask a card costs more
+                    same = same & (A[rows] == A[:1]).all(0)
+            shift = xp.where(same, A[0] if plain else A[0] / r, shift)
+            for rows in self._rows(A):
+                B = A[rows] - shift if plain else A[rows] / r - shift
+                left += xp.full_like(B[:, 0], 1 / n) @ B
+                S += B.T @ B if self.full else (B * B).sum(0, dtype=xp.float64)
+        shift, left = (torch.as_tensor(T, device=M.device) for T in (shift, left))
         return (shift.double() + left) * unit, M - n * self.outer(left)
 
     def spread(self):

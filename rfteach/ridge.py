@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.linalg import blas, lapack
 
 from .arrays import Array, ArrayLike, needs_grad, power_of_two
 from .checks import choice, number, penalties, system
@@ -22,20 +21,12 @@ from .checks import choice, number, penalties, system
 # %% ../nbs/03a_ridge.ipynb #c773fc82
 def add_gram(G: torch.Tensor, B: torch.Tensor, panel: int = 256) -> None:
     """Add BᵀB, computed in the dtype of B, float32 or float64, to the lower triangle of G, by half of the products."""
-    same, H = B.dtype == G.dtype, None
-    if B.device.type == "cpu" and B.shape[1] > panel and len(B) and G.is_contiguous():
-        M, syrk = B.detach().numpy(), blas.dsyrk if B.dtype == torch.float64 else blas.ssyrk
-        H = G if same else torch.from_numpy(np.zeros(G.shape, M.dtype))
-        a, trans = (M.T, 0) if M.flags.c_contiguous else (M, 1)
-        syrk(1.0, a, beta=1.0, c=H.numpy().T, trans=trans, overwrite_c=1)  # what is above its diagonal is below ours
-        if same:
-            return
     for start in range(0, B.shape[1], panel):
         cols = slice(start, min(start + panel, B.shape[1]))
-        if same:
+        if B.dtype == G.dtype:
             G[cols, : cols.stop].addmm_(B[:, cols].T, B[:, : cols.stop])
         else:
-            G[cols, : cols.stop] += B[:, cols].T @ B[:, : cols.stop] if H is None else H[cols, : cols.stop]
+            G[cols, : cols.stop] += B[:, cols].T @ B[:, : cols.stop]
 
 
 def symmetric(G: torch.Tensor) -> torch.Tensor:
@@ -53,17 +44,9 @@ def gram(B: torch.Tensor) -> torch.Tensor:
 
 
 def cholesky(M: torch.Tensor) -> torch.Tensor | None:
-    """The factor L of a symmetric matrix, of which the lower triangle is read, in its memory where that has no gaps.
-
-    None where a pivot is lost.
-    """
-    if M.device.type == "cpu":
-        potrf = lapack.dpotrf if M.dtype == torch.float64 else lapack.spotrf
-        U, failed = potrf(M.detach().numpy().T, lower=0, overwrite_a=1)  # what is below the diagonal is above that of Mᵀ
-        U = torch.from_numpy(U)
-    else:
-        failed = torch.empty((), dtype=torch.int32, device=M.device)
-        U, failed = torch.linalg.cholesky_ex(M.T, upper=True, out=(M.T, failed))
+    """The factor L of a symmetric matrix, of which the lower triangle is read, in its memory; None where a pivot is lost."""
+    M, failed = M.detach(), torch.empty((), dtype=torch.int32, device=M.device)
+    U, failed = torch.linalg.cholesky_ex(M.T, upper=True, out=(M.T, failed))  # what is below the diagonal is above that of Mᵀ
     return None if failed or not torch.isfinite(U.diagonal()).all() else U.T
 
 
