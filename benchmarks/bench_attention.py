@@ -17,7 +17,8 @@ def settings(quick=False):
     lengths = (96, 300) if quick else (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
     sizes = dict(E=8, N=16) if quick else dict(E=64, N=256)
     one = [dict(L=L, **sizes, causal=causal, dtype="float32") for causal in (False, True) for L in lengths]
-    return one + [dict(L=lengths[len(lengths) // 2 - 1], heads=8, **sizes, causal=causal, dtype="float32") for causal in (False, True)]
+    middle = lengths[len(lengths) // 2 - 1]
+    return one + [dict(L=middle, heads=8, **sizes, causal=causal, dtype="float32") for causal in (False, True)]
 
 
 def contest(L, E, N, causal, dtype, heads=1):

@@ -29,7 +29,7 @@ from .averaging import better, combine
 from .bandwidth import learn_bandwidth
 from .checks import flag, number
 from .columns import TableEncoder
-from .conjugate import gram_cg, gram_cg_without
+from .conjugate import gram_cg_without
 from .estimators import Classifier, Model, Regressor, observations
 from .intervals import IntervalMixin, ProbabilityMixin, calibrate, smoothed
 from .kernel_ridge import gram_path, gram_solve, gram_times
@@ -303,11 +303,8 @@ def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float
         coef, intercept = found.coef, found.intercept
         left = left - found.residuals if last else left
     elif n <= _ITERATED:
-        lam, ways = max(lam, 5e-5 * n**0.5), dict(tol=2e-3, memory=memory, certify=False)
-        if last:
-            found, left = gram_cg_without(kernel, U, rows.Y, lam, rows.w, np.arange(seen, n), **ways)
-        else:
-            found = gram_cg(kernel, U, rows.Y, lam, rows.w, **ways)
+        lam, own = max(lam, 5e-5 * n**0.5), np.arange(seen, n)
+        found, left = gram_cg_without(kernel, U, rows.Y, lam, rows.w, own, tol=2e-3, memory=memory, certify=False)
         coef, intercept = found.coef, found.intercept
     else:  # so many that the last need not take part
         centers = U[:_LANDMARKS]

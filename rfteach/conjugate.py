@@ -408,8 +408,11 @@ def gram_cg_without(
 ) -> tuple[ConjugateRidge, torch.Tensor]:
     """`gram_cg` for Y (n, k) and w (n,), and what the fit without ``rows`` (m,) and their copies says of these: (m, k).
 
-    The second fit is k columns more, whose weights are zero there; ``options`` are those of `gram_cg`.
+    The second fit is k columns more, whose weights are zero there, and none where there are no rows; ``options`` are
+    those of `gram_cg`.
     """
+    if not len(rows):
+        return gram_cg(kernel, X, Y, lam, w, **options), Y[:0]
     k, held = Y.shape[1], torch.from_numpy(np.isin(row_hashes(X), row_hashes(X[rows]))).to(w.device)
     W = torch.stack([w, w.masked_fill(held, 0)], 1).repeat_interleave(k, 1)
     found = gram_cg(kernel, X, torch.cat([Y, Y], 1), lam, W, **options)
