@@ -29,7 +29,7 @@ from .estimators import Classifier, Model, Regressor
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernels import Kernel, as_kernel
 from .preconditioning import Preconditioner, critical_batch_size, largest_step, mixed_product, preconditioner
-from .ridge import raised_cholesky
+from .ridge import factor_solve, raised_cholesky
 
 # %% ../nbs/08e_centers.ipynb #8ce00012
 MOST = 12_000  # centres whose kernel matrix is factorised: 1.2 GB in float64, and as much for the factor
@@ -86,7 +86,7 @@ class Projection:
         if self.factor is None:
             U = self.Z.double()
             self.factor = raised_cholesky(self.kernel.gram(U, U), torch.finfo(self.Z.dtype).eps)
-        return torch.cholesky_solve(h.double(), self.factor).to(h)
+        return factor_solve(self.factor, h.double()).to(h)
 
 # %% ../nbs/08e_centers.ipynb #8ce00013
 def projected_steps(

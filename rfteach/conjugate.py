@@ -27,7 +27,7 @@ from .kernel_ridge import gram_path, gram_solve, gram_times, targets_of_rows
 from .kernels import Kernel, as_kernel
 from .processes import Talk, collective
 from .rbf import rpcholesky
-from .ridge import add_gram, raised_cholesky
+from .ridge import add_gram, factor_solve, raised_cholesky
 from .selection import standard_deviations
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0011
@@ -60,7 +60,7 @@ def _preconditioner(root, D, share):
         U = E * V
         z = sum((U[rows].T @ root[rows]).T for rows in blocks) - means[:, of] * U.sum(0)  # transposed: faster for few columns
         for j, R in enumerate(factors):
-            z[:, of == j] = torch.cholesky_solve(z[:, of == j], R)
+            z[:, of == j] = factor_solve(R, z[:, of == j])
         shift = (means[:, of] * z).sum(0)
         return torch.cat([V[rows] - E[rows] * ((z.T @ root[rows].T).T - shift) for rows in blocks])
 

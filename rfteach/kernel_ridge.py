@@ -14,7 +14,7 @@ import torch
 from .arrays import Array, ArrayLike, Like, as_tensor, block_bytes, empty, power_of_two
 from .checks import flag, integer, number, penalties, same_columns, same_rows
 from .kernels import Kernel, as_kernel
-from .ridge import Spectrum, cholesky
+from .ridge import Spectrum, cholesky, factor_solve
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0015
 def _without_means(K, w, raised):
@@ -279,13 +279,10 @@ def _one_penalty(K, Y, w, lam, fit_intercept, overwrite, rest):
     if L is None or not (L.diagonal().square() > rounding).all():
         return None
 
-    def solved(T):
-        return torch.linalg.solve_triangular(L.T, torch.linalg.solve_triangular(L, T, upper=False), upper=True)
-
-    a = solved(Y - constant)
+    a = factor_solve(L, Y - constant)
     if not overwrite:  # K is still there, and says what rounding has left
         open_ = Y - K @ a - (lam / w)[:, None] * a
-        a = a + solved(open_ - share @ open_ * fit_intercept)
+        a = a + factor_solve(L, open_ - share @ open_ * fit_intercept)
     last = slice(rest, None)
     C = inverse = torch.linalg.vector_norm(_inverted(L[last, last]), dim=0).square()
     if fit_intercept:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from .arrays import row_blocks
-from .ridge import Spectrum, add_gram, cholesky, reduced_svd, solve_qr, symmetric
+from .ridge import Spectrum, add_gram, cholesky, factor_solve, reduced_svd, solve_qr, symmetric
 
 # %% ../nbs/03e_moments.ipynb #03b00012
 class Sharing:
@@ -180,15 +180,14 @@ class Moments(_Summed):
         return self.eps ** (2 / 3)
 
     def _system(self):
-        """AᵀA, Aᵀy and yᵀy in one symmetric matrix."""
+        """AᵀA, Aᵀy and yᵀy in the lower triangle of one matrix."""
         self.flush()
-        G = symmetric(self.G)
-        _check_sums(G)
-        return G
+        _check_sums(self.G)
+        return self.G
 
     def spectrum(self, N: int) -> Spectrum:
         """What `Spectrum` holds, from the eigenvectors of the first N columns' moments."""
-        G = self._system()
+        G = symmetric(self._system())
         e, V = torch.linalg.eigh(G[:N, :N])
         keep = e > torch.finfo(e.dtype).eps * N * e.max()
         s, V = e[keep].sqrt(), V[:, keep]
@@ -199,14 +198,14 @@ class Moments(_Summed):
     def solve(self, N: int, lam: float) -> tuple[torch.Tensor, torch.Tensor, float]:
         """Coefficients (N, k), the means, and an estimate of the relative rounding error."""
         G = self._system()
-        M, right = G[:N, :N].clone(), G[:N, N:]
+        M = G[:N, :N].clone()
         M.diagonal().add_(lam)
-        L = cholesky(M.clone())
-        condition = math.inf if L is None else _condition(M, L)
+        L = cholesky(M)
+        condition = math.inf if L is None else _condition(L)
         lost = condition * self.eps
-        if condition * torch.finfo(M.dtype).eps > 0.1:
+        if condition * torch.finfo(G.dtype).eps > 0.1:
             return self.spectrum(N).coef(lam), self.mean, lost
-        return torch.cholesky_solve(right, L), self.mean, lost
+        return factor_solve(L, G[N:, :N].T), self.mean, lost
 
 
 def _check_sums(T):
@@ -214,11 +213,11 @@ def _check_sums(T):
         raise ValueError("the sums of squares of the features overflow; rescale the features")
 
 
-def _condition(M, L, steps=10):
-    """Condition number of M = LLᵀ, from power and inverse iterations; a little too small."""
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((len(M), 1))).to(M)
+def _condition(L, steps=10):
+    """Condition number of LLᵀ, from power and inverse iterations; a little too small."""
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((len(L), 1))).to(L)
     norms = []
-    for apply in (lambda x: M @ x, lambda x: torch.cholesky_solve(x, L)):
+    for apply in (lambda x: L @ (L.T @ x), lambda x: factor_solve(L, x)):
         v = x / torch.linalg.vector_norm(x)
         for _ in range(steps):
             v = apply(v)

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .arrays import ArrayLike, Seed, as_tensor, block_bytes, random_generator
 from .checks import choice, integer, number, same_rows
+from .ridge import factor_solve
 
 # %% ../nbs/08a_preconditioning.ipynb #a67a27cf
 @dataclass(frozen=True)
@@ -291,7 +292,7 @@ def least_eigenvalue(K: torch.Tensor) -> float:
         return 0.0
     v = torch.arange(len(K), dtype=K.dtype, device=K.device)[:, None].sin().add_(1)
     for _ in range(10):  # inverse iteration
-        v = torch.cholesky_solve(v / v.norm(), L)
+        v = factor_solve(L, v / v.norm())
     found = 1 / float(v.norm())
     return found if found > len(K) * torch.finfo(K.dtype).eps * float(K.diagonal().max()) else 0.0
 

@@ -14,7 +14,7 @@ import torch
 
 from .arrays import Array, ArrayLike, power_of_two
 from .checks import choice, integer, number, system
-from .ridge import solve_auto
+from .ridge import factor_solve, solve_auto
 
 # %% ../nbs/07a_pursuit.ipynb #7bea57f7
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ class _Support:
             L, failed = torch.linalg.cholesky_ex(M)
             pivots = L.diagonal()
             if not failed and (pivots.min() / pivots.max()) ** 2 > 1e3 * self.eps:
-                c = torch.cholesky_solve((B @ self.y)[:, None], L)
+                c = factor_solve(L, (B @ self.y)[:, None])
                 e = B @ (self.y - c[:, 0] @ B) - self.penalty * c[:, 0]
-                c = (c + torch.cholesky_solve(e[:, None], L))[:, 0]
+                c = (c + factor_solve(L, e[:, None]))[:, 0]
                 self.L = L
         if c is None:
             c = solve_auto(B.T, self.y[:, None], self.penalty)[:, 0]

@@ -36,7 +36,7 @@ SETTINGS = [
     "columns", "compare", "compare.scale", "complete", "coverage", "criterion", "description",
     "design.w", "device", "distances", "download", "draw", "draw_pairs.m", "draws", "dropout",
     "dtype", "early_stopping", "embed_dim", "entry", "epochs", "estimator", "exercise",
-    "experiments", "exponents", "extra", "factorise.means", "factorise.w", "factors", "facts",
+    "experiments", "exponents", "extra", "factor_solve.B", "factor_solve.L", "factorise.means", "factorise.w", "factors", "facts",
     "fail", "family", "feature_map.model", "figsize", "find_widths.w", "fingerprint.run", "fit",
     "fit_intercept", "folder", "form", "found", "friedman_errors.model", "function", "functions",
     "gain", "gated", "gather", "go_on", "grade.seconds", "gram.B", "gram_cg.w", "gram_cg_shared.w", "gram_cg_without.w",
