@@ -24,6 +24,7 @@ from .estimators import observations
 from .expansion import Expansion, settle, store
 from .feature_ridge import RandomFeatureRidge
 from .intervals import IntervalMixin
+from .ridge import cholesky
 from .selection import check_folds, judge
 from .waves import EXTENSION, WaveFeatures, centred_waves, plain_waves, scaled, select_waves
 
@@ -92,15 +93,16 @@ def _evidence(theta, Z, Y, w, q):
     size = float(K.trace()) / n
     ratio = math.exp(float(theta.detach()[-1]))
     lam, noise = ratio * size, 1 / w
-    L, failed = torch.linalg.cholesky_ex(K + torch.diag(lam * noise))
-    if failed:
+    K.diagonal().add_(lam * noise)
+    L = cholesky(K)
+    if L is None:
         return math.inf, np.zeros(len(theta)), lam
     R = torch.cholesky_inverse(L)
     h, B = R.sum(1), R @ Y
     B -= torch.outer(h, B.sum(0) / h.sum())  # K⁻¹ (y - μ) with the best μ
     fit = (Y * B).sum()
     value = 0.5 * (fit / (n * k)).log() + L.diagonal().log().mean()
-    G = R / (2 * n) - B @ B.T / (2 * fit)
+    G = R.div_(2 * n).addmm_(B, B.T, alpha=-1 / (2 * float(fit)))
     by_lam = float((G.diagonal() * noise).sum())
     G.diagonal().add_(ratio / n * by_lam)
     slope = _anova_slope(Z, V, q, G, kernels).view(len(Z), 2, -1).sum(1)

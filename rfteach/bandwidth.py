@@ -23,6 +23,7 @@ from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, distinct_
 from .checks import choice, integer, number
 from .distances import draw_pairs, order_statistics, pair_distances
 from .kernels import Kernel, as_kernel
+from .ridge import cholesky
 
 # %% ../nbs/04_bandwidth.ipynb #99df1d5e
 def _draw_different(label, sizes, m, rng):
@@ -175,7 +176,9 @@ def _median_but(zeros, rows, total):
 # %% ../nbs/04_bandwidth.ipynb #04552ec4
 def _inverse(K, Y, lam):
     """Cholesky factor of K + λI, its inverse R, and RY."""
-    L = torch.linalg.cholesky(K + lam * torch.eye(len(K), dtype=K.dtype, device=K.device))
+    M = K.clone()
+    M.diagonal().add_(lam)
+    L = cholesky(M)  # λ is far above rounding
     R = torch.cholesky_inverse(L)
     return L, R, R @ Y
 
@@ -190,7 +193,7 @@ def _criterion(K, Y, lam, name):
     if name == "evidence":
         fit = (Y * a).sum()
         value = 0.5 * (2 * math.pi * math.e * fit / (n * k)).log()
-        return value + L.diagonal().log().mean(), R / (2 * n) - a @ a.T / (2 * fit)
+        return value + L.diagonal().log().mean(), R.div_(2 * n).addmm_(a, a.T, alpha=-1 / (2 * float(fit)))
     variance = R.diagonal()[:, None]
     e = a / variance
     E = e.square().mean()
