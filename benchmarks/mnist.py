@@ -36,6 +36,7 @@ def runs():
         "Cauchy, features": dict(feature_map=fourier(Cauchy(math.sqrt(40))), **EIGENPRO_SETTINGS),
         "bandwidth 5": dict(kernel=gaussian, max_iter=10),
         "with momentum": dict(kernel=gaussian, max_iter=10, momentum=True),
+        "with momentum, batches of 60": dict(kernel=gaussian, max_iter=10, momentum=True, batch_size=60),
         "the same, nothing kept": dict(kernel=gaussian, max_iter=3, cache=None),
     }
     for sigma in (3.0, 4.0, 7.0):

@@ -358,6 +358,7 @@ def validate_input(
             reset=reset,
             accept_sparse="csr" if sparse else False,
             dtype="numeric",
+            ensure_all_finite=sp.issparse(X),  # of others `as_tensor` reads each number once
         )
     except ValueError as error:
         if re.search(r"\bX\b", str(error)):

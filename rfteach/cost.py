@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .checks import choice, integer, number
+from .ridge import PANEL
 
 # %% ../nbs/13d_cost.ipynb #13d00010
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def _kernel(n, d, m):
 
 
 def _half(n, N):
-    return n * N * (N + min(N, 256))  # of BᵀB for B (n, N), by panels of 256 columns
+    return n * N * (N + min(N, PANEL))  # of BᵀB for B (n, N), by panels
 
 
 def _ridge(n, N, k, rows):

@@ -254,8 +254,7 @@ class _OnPoints(BaseEstimator):
 
         def tile(rows, cols, out):
             distances(rows, cols, out)
-            for few in _in_cache(out):
-                out[few] = self._profile(out[few])
+            out.copy_(self._profile(out))  # in one go: smaller pieces would cost threads more than the cache gives
 
         return tile
 

@@ -112,7 +112,7 @@ class _Summed(Sharing):
     def _multiply(self):
         """Add the products of the rows that are held to G."""
         for B in self.batch.release(self.run):
-            runs = 1 if B.dtype == self.G.dtype else math.ceil(len(B) / self.run)
+            runs = 1 if B.dtype == self.G.dtype else max(1, round(len(B) / self.run))
             for part in B.tensor_split(runs):
                 add_gram(self._own(), part)
 

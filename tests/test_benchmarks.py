@@ -18,6 +18,7 @@ import defaults
 import harness
 import memory
 import mnist
+import momentum
 import real_data
 import run
 import sensitivity
@@ -335,6 +336,22 @@ def test_mnist_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit):
             mnist.main(wrong)
         assert words in capsys.readouterr().err
+
+
+def test_momentum_keeps_what_is_measured(tmp_path, monkeypatch, capsys):
+    """All that is there runs, an epoch at a time; what is in the file is not measured again."""
+    monkeypatch.setitem(momentum.TASKS, "smooth", (momentum.smooth, (1, 3)))
+    file = tmp_path / "momentum.json"
+    for _ in range(2):
+        momentum.main(["smooth", "--methods", "plain", "momentum", "--out", str(file)])
+    assert capsys.readouterr().out.count("smooth plain") == 1
+    found = json.loads(file.read_text())["tasks"]["smooth"]
+    assert list(found) == ["plain", "momentum"]
+    for method in found.values():
+        assert [at["epochs"] for at in method] == [1, 3] and 1 > method[0]["error"] > method[1]["error"] > 0
+    with pytest.raises(SystemExit):
+        momentum.main(["smoth"])
+    assert "unknown task 'smoth'" in capsys.readouterr().err
 
 
 def test_every_record_is_shown():

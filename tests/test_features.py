@@ -299,7 +299,7 @@ def test_waves_that_do_not_overflow_column_by_column():
 @pytest.mark.parametrize(
     "call, error, words",
     [
-        (lambda: RandomFourierFeatures().fit([[np.nan]]), ValueError, "Input X contains NaN"),
+        (lambda: RandomFourierFeatures().fit([[np.nan]]), ValueError, "X contains NaN"),
         (lambda: RandomFourierFeatures().fit(torch.tensor([[np.nan]])), ValueError, "X contains NaN"),
         (lambda: RandomFourierFeatures().fit(np.ones(3)), ValueError, "Expected 2D array, got 1D array"),
         (lambda: RandomFourierFeatures().fit(torch.ones(3)), ValueError, "Expected 2D array, got 1D array"),
