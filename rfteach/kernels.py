@@ -96,7 +96,8 @@ def _manhattan_distances(X, Y, bandwidth, factor):
 def _fill(X, Y, tile):
     """The matrix that ``tile(rows, cols, out)`` fills; no autograd inside."""
     K = empty((len(X), len(Y)), X.dtype, X.device)
-    for rows, cols in tiles(*K.shape, X.element_size(), X.device, height=128, upper=X is Y):
+    item_bytes = X.element_size() * (2 if X is Y else 1)  # the mirrored half is written from the cache
+    for rows, cols in tiles(*K.shape, item_bytes, X.device, height=128, upper=X is Y):
         part = K[rows, cols]
         tile(rows, cols, part)
         if X is Y and cols.start == rows.start:
