@@ -36,7 +36,7 @@ default_role = "py:obj"
 napoleon_google_docstring = napoleon_use_rtype = False
 napoleon_custom_sections = [("Attributes", "params_style")]
 add_module_names = False
-smartquotes = False  # in docstrings; MyST sets those of the text
+smartquotes_action = "D"  # dashes in docstrings; MyST sets the quotes of the text
 toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
