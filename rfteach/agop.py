@@ -8,7 +8,7 @@ __all__ = ['outer_product', 'kernel_gradients', 'metric_root', 'Round', 'rfm_rou
 
 # %% ../nbs/12_agop.ipynb #8c5a5be7
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -118,7 +118,7 @@ def kernel_gradients(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, coe
 
 # %% ../nbs/12_agop.ipynb #681eb39b
 def metric_root(M: torch.Tensor, metric: str = "full", shrinkage: float = 0.0) -> torch.Tensor:
-    """L (d, d) with LᵀL = M d / tr M + ε I, of its diagonal alone for a diagonal metric; ones where M is zero.
+    """L (d, d) with LᵀL = M d / tr M + ε I, of its diagonal alone for a diagonal metric; the identity where M is zero.
 
     Parameters
     ----------
@@ -412,6 +412,8 @@ class _Machine(Model):
                 Z[few], Y[few], w[few], self.kernel_, n_rounds=self.n_rounds, alpha=self.alpha,
                 metric="diagonal" if isinstance(self.kernel_, Laplacian1) else self.metric,
                 shrinkage=self.shrinkage, fit_intercept=self.fit_intercept, report=bar.update)
+            if len(Z) == 1:
+                found = replace(found, residuals={})  # without the only row there is no model
             self._note(found, w[few])
             bar.set_postfix(chosen=f"{self.n_rounds_} rounds", error=f"{np.mean(self.error_):.4g}")
         places, predictions = self._solve(Z, Y, w, found)
@@ -539,7 +541,7 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     learned_ : {"full", "diagonal", "nothing"}
         What kind of metric was learned.
     metric_ : numpy.ndarray of shape (d, d)
-        The matrix M of the kernel ``kernel_(x, x') = φ(‖x - x'‖_M)``, in the units of the inputs.
+        The matrix M of (12.3), in the units of the inputs; σ is the bandwidth of ``kernel_``.
     relevance_ : numpy.ndarray of shape (d,)
         Mean squared slope of the fitted function by each input in units of its standard deviation, as a share of all.
     directions_ : numpy.ndarray of shape (d, d)
@@ -569,9 +571,11 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
 
     Notes
     -----
-    The inputs are used in units of their standard deviations, so the result does not depend on their units. A round on n
+    The inputs are used in units of their standard deviations, so their units do not matter, but for the draw of the rows
+    that are left out for the choices: it follows from the values as they come. A round on n
     rows takes about 9n³ FLOPs for the penalties (n³/3 for a given one), and 2n²d for the gradients of each output; there
-    are up to 5 for each metric, and again with four fifths of the rows for each part that is left out. Memory for four
+    are those that were chosen, and with "auto" before them six fits of each metric on four fifths of the rows for each
+    part that is left out: one part from 1000 rows on, five up to 200. Memory for four
     n × n matrices, n up to ``n_subsample``; then what the solver takes. All is done with the distinct rows of positive
     weight, so that a weight of two means the same as the row twice; EigenPro takes each once. In float64.
 

@@ -82,7 +82,7 @@ class Candidate:
     ----------
     family : str
         One of ``FAMILIES``; or "plane" or "constant".
-    metric : {"standard", "learned", "gradients"}
+    metric : {"standard", "rough", "smooth", "left out", "gradients"}
         Of the coordinates: see `Metric`.
     bandwidth, lam : float
         In these coordinates; penalty λ.
@@ -92,7 +92,7 @@ class Candidate:
     n_rows : int
         The number n.
     seconds : float
-        What it took.
+        What the rounds with this bandwidth took; not the other bandwidths, nor the learning of the metric.
     """
 
     family: str
@@ -542,7 +542,7 @@ class _Auto(Model):
         return shares
 
     def plot_report(self, ax=None, most: int = 12):
-        """Draw the errors of the best candidates with one standard error, the longest rows first; return the axes."""
+        """Draw the errors of the best candidates with one standard error, those judged on the most rows first; return the axes."""
         import matplotlib.pyplot as plt
 
         ax = plt.gca() if ax is None else ax
@@ -590,8 +590,8 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     Parameters
     ----------
     time_budget : float or None, default None
-        Seconds that ``fit`` may take, about; what is chosen depends on the machine then. None: a fixed schedule, within
-        a minute for 10 000 rows of some tens of inputs on two cores.
+        Seconds that ``fit`` may take, about; what is chosen depends on the machine then. None: a fixed schedule, about
+        half a minute for 1000 rows and one or two minutes for 10 000.
     memory : float or None, default None
         Bytes that a kernel matrix of all rows may take; None: half of the machine's memory.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default 0
@@ -607,8 +607,9 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
         A table, ``pd.DataFrame(report_)``: by candidate its kernel, metric, bandwidth, penalty, the rows it was judged on,
         leave-one-out error and standard error in variances of the targets, weight in the prediction, and seconds.
     error_, standard_error_ : float or numpy.ndarray of shape (k,)
-        Mean squared error of what was chosen, by rows that took no part in the choice, (13.6); one for each output, in the
-        ratio of their left-out errors. NaN for a single row.
+        Mean squared error of what was chosen, by rows that took no part in the choice of weights, (13.6); one for each
+        output, in the ratio of their left-out errors. Bandwidths, penalties and metrics were found on all of them, so that
+        it is too small where there are fewer than some ten rows for each input. NaN for a single row.
     relevance_ : numpy.ndarray of shape (d,)
         Of each input, (13.13): for independent inputs the share of the predictions' variance that it has a part in.
     n_rows_ : int
@@ -628,7 +629,7 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     Notes
     -----
     X may be a data frame with numbers, words, categories, truth values and gaps, which `rfteach.columns.TableEncoder`
-    writes out. Some fifty leave-one-out paths of 700 rows, 9n³ FLOPs each, and 24 solves with 2500; then n³/3 FLOPs for each of
+    writes out. Some hundred leave-one-out paths of 700 to 1050 rows, 9n³ FLOPs each, and 24 solves with 2500; then n³/3 FLOPs for each of
     the few that are kept, and for one of them twice, up to 12 000 rows, conjugate gradients with n² numbers in float32 up
     to 100 000, and landmarks beyond.
     Rows that are equal count as one with the mean of their targets and the sum of their weights.

@@ -55,7 +55,7 @@ def _read(values, name):
         A = np.array([*(None if _is_gap(v) else v for v in A), None], dtype=object)[:-1]  # one-dimensional at any rate
         here = [v for v in A if v is not None]
         numbers = [_is_number(v) for v in here]
-        if not categories and here and all(numbers):
+        if not categories and all(numbers):
             A = np.array([math.nan if v is None else float(v) for v in A])
         elif not categories and any(numbers):
             word = here[numbers.index(False)]
@@ -107,7 +107,7 @@ def _key(v):
     """A level as text; 1 and 1.0 are the same one."""
     if _is_number(v) and v == v // 1:
         v = int(v)
-    return _MISSING if v is None else str(v)
+    return _MISSING if _is_gap(v) else str(v)
 
 
 def _write(A, column, out):
@@ -120,7 +120,10 @@ def _write(A, column, out):
         out[np.arange(len(A)), np.where(gap, at, at + 1)] = column.scale
     elif column.levels:
         position = {level: k for k, level in enumerate(column.levels)}
-        place = [position.get(_key(v), len(position)) for v in A]
+        for number, truth in (("0", "False"), ("1", "True")):  # a file that was read anew has the one for the other
+            if truth in position:
+                position.setdefault(number, position[truth])
+        place = [position.get(_key(v), len(column.levels)) for v in A]
         out[np.arange(len(A)), at + np.array(place)] = column.scale
 
 # %% ../nbs/13a_columns.ipynb #13a50f63
@@ -214,7 +217,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if sp.issparse(X):
             raise TypeError("X is sparse; expected a table with columns, which X.toarray() makes of it")
         named = hasattr(X, "columns") and hasattr(X, "__getitem__")
-        X = X if named else np.asarray(X)
+        if not named:
+            A = np.asarray(X)  # which makes words of all where a list has words and numbers
+            X = np.array(X, dtype=object) if A.dtype.kind in "US" and isinstance(X, (list, tuple)) else A
         if not named and X.ndim != 2:
             raise ValueError(f"X: Expected 2D array, got {X.ndim}D array of shape {X.shape}. Reshape your data.")
         names = list(X.columns) if named else [f"x{j}" for j in range(X.shape[1])]

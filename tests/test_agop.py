@@ -278,6 +278,15 @@ def test_degenerate_data(model):
             assert np.allclose(fitted.predict(np.c_[X, np.full(12, 9.0)]), values), name
 
 
+def test_a_single_row_has_no_error():
+    """However often it is there: without it there is no model."""
+    y = 1000 + np.random.default_rng(0).normal(size=20)
+    model = RFMRegressor().fit(np.zeros((20, 1)), y)
+    assert np.isnan(model.error_) and abs(model.predict([[0.0]])[0] - y.mean()) < 1e-9
+    with pytest.raises(AttributeError, match="more than one different row"):
+        model.predict_interval([[0.0]])
+
+
 def test_predictions_on_collinear_inputs():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))

@@ -103,6 +103,26 @@ def test_a_gap_or_a_level_that_was_not_there_before(table):
     assert full.transform(np.array([[np.nan]])).tolist() == [[0.0]]  # no row had a gap: the mean
 
 
+@pytest.mark.parametrize("gap", [None, np.nan, pd.NA])
+def test_a_gap_of_any_kind_in_a_batch_of_gaps(gap):
+    table = pd.DataFrame({"size": [1.0, np.nan, 3.0], "colour": ["red", None, "blue"], "open": [True, None, False]})
+    encoder = TableEncoder().fit(table)
+    alone = pd.DataFrame({name: [gap] for name in table})
+    assert np.array_equal(encoder.transform(alone), encoder.transform(table)[1:2])
+
+
+def test_truth_values_that_come_back_as_numbers():
+    table = pd.DataFrame({"open": [True, False, True], "size": [1.0, 2.0, 4.0]})
+    encoder = TableEncoder().fit(table)
+    assert np.array_equal(encoder.transform(table.astype(float)), encoder.transform(table))
+
+
+def test_a_list_of_rows_keeps_its_numbers():
+    rows = [[1.0, "red"], [2.5, "blue"], [4.0, "red"]]
+    frame = pd.DataFrame(rows, columns=["x0", "x1"])
+    assert np.array_equal(TableEncoder().fit_transform(rows), TableEncoder().fit_transform(frame))
+
+
 @pytest.mark.parametrize("column, error, word", [
     ([1.0, np.inf, 2.0], ValueError, "infinity in row 1"), ([1.0, "many", 2.0], ValueError, "'many'"),
     (pd.to_datetime(["2020-01-01"] * 3), TypeError, "datetime64"), ([[1], [2], [3]], TypeError, "list"),
