@@ -1679,7 +1679,7 @@ K1 = torch.eye(3, dtype=torch.float64)
         (lambda: regressor().fit(X0, None), ValueError, "requires y to be passed"),
         (lambda: regressor().fit(X0, Y0[:5]), ValueError, "X and y must have as many rows, got 90 and 5"),
         (lambda: regressor().fit(X0, Y0 * np.nan), ValueError, "y contains NaN"),
-        (lambda: regressor().fit([[1.0], [np.inf]], [1.0, 2.0]), ValueError, "X contains NaN or infinity .*1 infinite"),
+        (lambda: regressor().fit([[1.0], [np.inf]], [1.0, 2.0]), ValueError, "^X contains NaN or infinity .0 NaN, 1 infinite"),
         (lambda: regressor().fit([[1.0], [np.nan]], [1.0, 2.0]), ValueError, "X contains NaN"),
         (lambda: regressor().fit(X0[:0], Y0[:0]), ValueError, "Found array with 0 sample"),
         (lambda: regressor().fit(sp.csr_matrix(X0), Y0), TypeError, "[Ss]parse"),

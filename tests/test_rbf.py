@@ -658,7 +658,7 @@ def test_scale_of_the_inputs_does_not_matter(scale):
         (lambda: NystroemFeatures(bandwidth=-1.0).fit(X0), ValueError, "bandwidth must be positive.*-1"),
         (lambda: NystroemFeatures(bandwidth=[1.0, 2.0]).fit(X0), ValueError, "bandwidth has 2 entries.*3 columns"),
         (lambda: NystroemFeatures(Gaussian(), 2.0).fit(X0), ValueError, "bandwidth=2.0 is given beside"),
-        (lambda: NystroemFeatures().fit([[np.nan]]), ValueError, "X contains NaN"),
+        (lambda: NystroemFeatures().fit([[np.nan]]), ValueError, "^X contains NaN or infinity .1 NaN, 0 infinite"),
         (lambda: NystroemFeatures().fit(sp.csr_matrix(X0)), TypeError, "[Ss]parse"),
         (lambda: NystroemFeatures().fit(X0, sample_weight=np.zeros(60)), ValueError, "sample_weight|[Ss]ample weights"),
         (lambda: NystroemFeatures().fit(X0, sample_weight=-np.ones(60)), ValueError, "sample_weight must not be neg"),

@@ -190,7 +190,7 @@ def test_what_does_not_fit_is_refused_by_all(tmp_path):
     assert done.returncode == 0, done.stderr
     said = [sorted(line[3:] for line in done.stdout.splitlines() if line.startswith(f"{rank}: ")) for rank in (0, 1)]
     assert len(said[0]) == len(said[1]) == 19
-    for words in ["ValueError: process 1: X contains NaN", "ValueError: process 1: X: Found array with 0 sample",
+    for words in ["ValueError: process 1: X contains NaN or infinity (1 NaN, 0 infinite", "ValueError: process 1: X: Found array with 0 sample",
                   "feature_map=RandomFourierFeatures", "cache='half'", "warm_start=True",
                   "ValueError: the iteration diverges with step_size=1e+06", "is in a folder that is not there",
                   "foreign' is not a checkpoint of EigenPro", "needs at least 2 classes", "ValueError: process 0: X and y must have as many rows, got 151 and 150",
