@@ -18,7 +18,7 @@ from .arrays import Array, ArrayLike, as_tensor, empty, random_generator, tiles
 from .bandwidth import median_bandwidth
 from .checks import choice, flag, integer, number, same_columns, same_rows
 from .eigenpro import EigenProRegressor
-from .estimators import Classifier, Model, Regressor, observations
+from .estimators import Classifier, Model, Regressor, observations, order_by_values
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Kernel, Laplacian1, as_kernel
@@ -144,7 +144,7 @@ def metric_root(M: torch.Tensor, metric: str = "full", shrinkage: float = 0.0) -
     return (values.clamp(min=0) + shrinkage).sqrt()[:, None] * V.T
 
 # %% ../nbs/12_agop.ipynb #54679a43
-_MEDIAN_ROWS = 1000  # that the median distance is taken of, in each round
+_MEDIAN_ROWS = 500  # that the median distance is taken of, in each round
 
 
 @dataclass(frozen=True)
@@ -399,9 +399,12 @@ class _Machine(Model):
     def _fit(self, X, Y, w, like):
         if self.solver == "eigenpro" and w is not None and w.min() < w.max():
             raise ValueError("sample_weight must be the same for all rows with solver='eigenpro'")
-        X, Y, w, units = observations(X, Y, w)
-        w = w / w.mean()
-        spread, height = standard_deviations(X, w), standard_deviations(Y, w)
+        X, Y, w, units = observations(X, Y, None if w is None else w / w.max())
+        w, spread = w / w.mean(), standard_deviations(X, w)
+        scaled = X.double() / torch.where(spread > 0, spread, torch.inf)
+        order = order_by_values(scaled - scaled.mean(0))
+        X, Y, w = X[order], Y[order], w[order]
+        height = standard_deviations(Y, w)
         height = torch.where(height > 0, height, 1.0)
         self._scale, self._units = torch.where(spread > 0, spread, torch.inf).cpu(), (units * height).cpu()
         self._centre = (X[: self.n_subsample].double() / spread.where(spread > 0, 1.0)).mean(0).cpu()
@@ -571,8 +574,7 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
 
     Notes
     -----
-    The inputs are used in units of their standard deviations, so their units do not matter, but for the draw of the rows
-    that are left out for the choices: it follows from the values as they come. A round on n
+    The inputs are used in units of their standard deviations, so their units do not matter. A round on n
     rows takes about 9n³ FLOPs for the penalties (n³/3 for a given one), and 2n²d for the gradients of each output; there
     are those that were chosen, and with "auto" before them six fits of each metric on four fifths of the rows for each
     part that is left out: one part from 1000 rows on, five up to 200. Memory for four

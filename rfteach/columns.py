@@ -181,7 +181,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         max_levels = integer(2, max_levels=self.max_levels)
         columns = self._columns(X, reset=True)
         w = weights(sample_weight, torch.ones(len(columns[0][1]), 1))
-        w = np.ones(len(columns[0][1])) if w is None else w.numpy()
+        w = np.ones(len(columns[0][1])) if w is None else (w / w.max()).numpy()
         seen = w > 0
         self._written = [_learn(A[seen], name, w[seen], max_levels) for name, A in columns]
         self.inputs_ = np.repeat(np.arange(len(columns)), [c.width for c in self._written])

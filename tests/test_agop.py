@@ -210,6 +210,19 @@ def test_units_do_not_matter():
     assert np.isclose(other.error_, 1e6 * plain.error_, rtol=1e-4)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_units_do_not_matter_for_the_choice(seed):
+    """Which rows are left out follows from the standardised rows, not from the bits of the raw ones."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(80, 4))
+    y = np.sin(2 * X[:, 0] + X[:, 1]) + 0.3 * rng.normal(size=80)
+    scale, shift = np.array([1e3, 1e-3, 1.8, 1.0]), np.array([5.0, 100.0, 32.0, 0.0])
+    plain, other = RFMRegressor().fit(X, y), RFMRegressor().fit(X * scale + shift, y)
+    assert (plain.learned_, plain.n_rounds_) == (other.learned_, other.n_rounds_)
+    assert np.isclose(plain.error_, other.error_, rtol=1e-6)
+    assert np.allclose(plain.predict(X), other.predict(X * scale + shift), atol=1e-6)
+
+
 def test_rows_in_another_order_and_weights():
     X, y = problem()
     plain = RFMRegressor(**FAST).fit(X, y)
