@@ -12,7 +12,6 @@ from typing import Self
 
 import numpy as np
 import torch
-from scipy.linalg import solve_triangular
 from sklearn.cluster import kmeans_plusplus
 
 from .arrays import all_or_nothing, as_tensor, distinct_rows, empty, needs_grad, random_generator, row_blocks
@@ -30,7 +29,7 @@ def _taken(R, delta, coins, m, tolerance):
     for i in range(len(R)):
         if len(taken) < m and left[i] > tolerance and coins[i] * delta[i] < left[i]:
             j = len(taken)
-            L[:, j] = (R[:, i] - L[:, :j] @ L[i, :j]) / math.sqrt(left[i])
+            L[:, j] = (R[:, i] - (L[:, :j] * L[i, :j]).sum(1)) / math.sqrt(left[i])
             left -= L[:, j] ** 2
             left[i] = 0
             taken.append(i)
@@ -54,7 +53,8 @@ def rpcholesky(
         R, old = kernel.gram(S, S) - B @ B.T, delta[p]
         taken, L, left = _taken(R.double().cpu().numpy(), old.double().cpu().numpy(), coins, m - j, tolerance)
         if taken:
-            inverse = torch.from_numpy(solve_triangular(L, np.eye(len(L)), lower=True)).to(F)
+            L = torch.from_numpy(L)
+            inverse = torch.linalg.solve_triangular(L, torch.eye(len(L), dtype=L.dtype), upper=False).to(F)
             both, tile = torch.cat([-inverse @ B[taken], inverse], 1), kernel.tile(S[taken], X)
             a, j = j, j + len(taken)
             for rows in row_blocks(n, m * X.element_size(), X.device):
