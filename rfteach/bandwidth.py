@@ -19,7 +19,7 @@ from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, distinct_rows, random_generator, row_hashes
+from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, distinct_rows, one_pool, random_generator, row_hashes
 from .checks import choice, integer, number
 from .distances import draw_pairs, order_statistics, pair_distances
 from .kernels import Kernel, as_kernel
@@ -399,6 +399,7 @@ def _optimism(p, n):
     return math.exp(2 * p / n) if p < 100 * n else math.inf
 
 # %% ../nbs/04_bandwidth.ipynb #1f6a40b6
+@one_pool
 def learn_bandwidth(
     X: ArrayLike,
     y: ArrayLike,

@@ -18,7 +18,7 @@ from scipy.linalg.blas import dtpsv
 from scipy.linalg.lapack import dpotrf, dtrttp
 from sklearn.exceptions import ConvergenceWarning
 
-from .arrays import Array, ArrayLike, as_tensor, power_of_two
+from .arrays import Array, ArrayLike, as_tensor, one_pool, power_of_two
 from .checks import integer, number, same_rows
 
 # %% ../nbs/06c_bpdn.ipynb #db541f6c
@@ -357,6 +357,7 @@ def basis_pursuit_denoising(
     return found
 
 
+@one_pool
 def attempt_bpdn(
     A: ArrayLike, y: ArrayLike, sigma: float, tol: float = 1e-6, max_iter: int | None = None
 ) -> tuple[BasisPursuitResult, str | None]:

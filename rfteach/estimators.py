@@ -16,7 +16,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin, TransformerMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, Like, Sparse, all_or_nothing, distinct_rows, power_of_two, row_hashes, validate_input
+from .arrays import Array, Like, Sparse, all_or_nothing, distinct_rows, one_pool, power_of_two, row_hashes, validate_input
 from .checks import labels, targets, weights
 
 # %% ../nbs/00c_estimators.ipynb #ae23047e
@@ -38,6 +38,7 @@ class Model(BaseEstimator):
 class Supervised(Model):
     """The base of what learns from targets: ``fit`` with weights."""
 
+    @one_pool
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> Self:
         """Fit to the rows of X and their targets.
