@@ -399,7 +399,7 @@ def _optimism(p, n):
     return math.exp(2 * p / n) if p < 100 * n else math.inf
 
 # %% ../nbs/04_bandwidth.ipynb #1f6a40b6
-@one_pool
+@one_pool()
 def learn_bandwidth(
     X: ArrayLike,
     y: ArrayLike,

@@ -357,7 +357,7 @@ def basis_pursuit_denoising(
     return found
 
 
-@one_pool
+@one_pool()
 def attempt_bpdn(
     A: ArrayLike, y: ArrayLike, sigma: float, tol: float = 1e-6, max_iter: int | None = None
 ) -> tuple[BasisPursuitResult, str | None]:

@@ -128,7 +128,7 @@ class LeftOutMixin:
 class IntervalMixin(LeftOutMixin):
     r"""Intervals of regressors, named before the regressor among the bases of a class."""
 
-    @one_pool
+    @one_pool()
     def predict_interval(self, X: ArrayLike | Sparse, coverage: float = 0.9) -> Array:
         r"""Intervals that hold ``coverage`` of new targets, around `predict`, equation (14.11).
 
@@ -236,7 +236,7 @@ class LawMixin(IntervalMixin):
 _LEAST_SLOPE = 1e-6  # that leaves the order of the classes as it is
 
 
-@one_pool
+@one_pool()
 def calibrate(F: np.ndarray, T: np.ndarray, w: np.ndarray, offsets: bool = True) -> tuple[float, np.ndarray]:
     """a ≥ 0 and b (k,) of (14.13) by least cross-entropy, for values F (n, k) of rows that took no part, targets T (n, k)
     and weights w (n,). Without ``offsets`` b is zero, and a above zero.

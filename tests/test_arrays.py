@@ -1,7 +1,5 @@
 """The door: kinds, dtypes and devices that come back as they came, what is refused, seeds, blocks."""
 
-from threading import Event, Thread
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +11,7 @@ from sklearn.base import BaseEstimator
 from threadpoolctl import ThreadpoolController, threadpool_info
 
 from rfteach import arrays
-from rfteach.arrays import as_tensor, distinct_rows, memory_budget, one_pool, random_generator, row_blocks, row_hashes, tiles
+from rfteach.arrays import as_tensor, distinct_rows, memory_budget, random_generator, row_blocks, row_hashes, tiles
 from rfteach.arrays import validate_input
 from rfteach.estimators import Regressor
 
@@ -230,26 +228,6 @@ def test_distinct_rows(storage):
 
 def openblas_threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["prefix"] == "libscipy_openblas"}
-
-
-def test_one_pool_counts_those_who_are_in():
-    """Two that overlap, in two threads: the first to come leaves first, and the second still has one thread."""
-    inside, left = Event(), Event()
-
-    def first():
-        with one_pool:
-            inside.set()
-            left.wait(10)
-
-    with ThreadpoolController().limit(limits=2, user_api="blas"):
-        before, worker = openblas_threads(), Thread(target=first)
-        worker.start()
-        inside.wait(10)
-        with one_pool:
-            left.set()
-            worker.join()
-            assert openblas_threads() <= {1}
-        assert openblas_threads() == before
 
 
 def test_fits_have_one_pool():
