@@ -76,16 +76,21 @@ class Scatter:
             r, S, left, shift = (T.numpy() for T in (unit, M, left, shift))
         some = A[:: min(16, 1 + n // 1000)]  # near the means is near enough
         with np.errstate(over="ignore", invalid="ignore"):  # then comes another unit
+            square = 0 * shift
             for rows in self._rows(some):
                 B = some[rows] if plain else some[rows] / r
-                shift += xp.full_like(B[:, 0], 1 / len(some)) @ B
+                share = xp.full_like(B[:, 0], 1 / len(some))
+                shift, square = shift + share @ B, square + share @ (B * B)
             same = A[0] == A[-1]  # the mean of a constant column must not be rounded
             for rows in self._rows(A):
                 if xp is torch or same.any():  # to ask a card costs more
                     same = same & (A[rows] == A[:1]).all(0)
             shift = xp.where(same, A[0] if plain else A[0] / r, shift)
+            near = xp is np and bool((2 * shift * shift <= square).all())  # no larger than the spread: no copy
+            shift = 0 * shift if near else shift
             for rows in self._rows(A):
-                B = A[rows] - shift if plain else A[rows] / r - shift
+                B = A[rows] if plain else A[rows] / r
+                B = B if near else B - shift
                 left += xp.full_like(B[:, 0], 1 / n) @ B
                 S += B.T @ B if self.full else (B * B).sum(0, dtype=xp.float64)
         shift, left = (torch.as_tensor(T, device=M.device) for T in (shift, left))
