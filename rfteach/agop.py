@@ -402,7 +402,7 @@ class _Machine(Model):
         X, Y, w, units = observations(X, Y, None if w is None else w / w.max())
         w, spread = w / w.mean(), standard_deviations(X, w)
         scaled = X.double() / torch.where(spread > 0, spread, torch.inf)
-        order = order_by_values(scaled - scaled.mean(0))
+        order = order_by_values(scaled - scaled.mean(0), bits=16)
         X, Y, w = X[order], Y[order], w[order]
         height = standard_deviations(Y, w)
         height = torch.where(height > 0, height, 1.0)
@@ -421,7 +421,7 @@ class _Machine(Model):
             bar.set_postfix(chosen=f"{self.n_rounds_} rounds", error=f"{np.mean(self.error_):.4g}")
         places, predictions = self._solve(Z, Y, w, found)
         if len(places):
-            self._unseen = places, predictions.cpu() * self._units
+            self._unseen = order[places], predictions.cpu() * self._units
         self._read(Z[few], w[few])
         self.centers_ = X[: len(self._centers)].cpu().numpy()
 
@@ -574,7 +574,7 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
 
     Notes
     -----
-    The inputs are used in units of their standard deviations, so their units do not matter. A round on n
+    The inputs are used in units of their standard deviations, so their units do not matter, but for rounding. A round on n
     rows takes about 9n³ FLOPs for the penalties (n³/3 for a given one), and 2n²d for the gradients of each output; there
     are those that were chosen, and with "auto" before them six fits of each metric on four fifths of the rows for each
     part that is left out: one part from 1000 rows on, five up to 200. Memory for four

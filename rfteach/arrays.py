@@ -647,10 +647,10 @@ def _openblas():
 
 @contextmanager
 def one_pool() -> Iterator[None]:
-    """The OpenBLAS that NumPy's and SciPy's wheels bring has one thread inside: a context, and with brackets a decorator.
+    """One thread for NumPy's and SciPy's OpenBLAS, in the whole process: ``with one_pool():``, or ``@one_pool()`` above a function.
 
-    For work in which calls of NumPy or SciPy follow those of PyTorch. Elsewhere, where they come with another BLAS,
-    nothing changes.
+    For work in which calls of NumPy or SciPy follow those of PyTorch. Where the two come with a BLAS of another name than
+    libscipy_openblas, nothing changes.
     """
     with _openblas().limit(limits=1):
         yield

@@ -126,12 +126,12 @@ def observations(X: torch.Tensor, Y: torch.Tensor, w: torch.Tensor | None) -> tu
     return X[rows].detach(), Y / units, w, units
 
 
-def order_by_values(Z: torch.Tensor) -> np.ndarray:
-    """An order (n,) of different rows Z (n, d) as good as random, which their values alone decide, those within 2⁻²⁵ as one.
+def order_by_values(Z: torch.Tensor, bits: int = 24) -> np.ndarray:
+    """An order (n,) of the rows Z (n, d), as good as random, that follows from their values, rounded to multiples of 2^-bits.
 
-    Standardised rows have the same order in all units.
+    Standardised rows have the same order in all units, but where rounding tips one of their values over.
     """
-    return np.argsort(row_hashes((Z * 2**24).round()), kind="stable")
+    return np.argsort(row_hashes((Z * 2**bits).round()), kind="stable")
 
 # %% ../nbs/00c_estimators.ipynb #61c2630b
 class Classifier(ClassifierMixin, Supervised):

@@ -83,6 +83,7 @@ def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, 
     these, or what computes them when they are first asked for. Each copy has an error of its own; of many rows 1000
     are drawn.
     """
+    w = None if w is None else w / w.max()
     kept = np.arange(len(Y)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
     group = np.unique(row_hashes(X)[kept], return_inverse=True)[1]
     place = np.full(len(kept), -1)

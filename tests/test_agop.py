@@ -384,3 +384,12 @@ def test_more_that_is_refused():
 
 def test_examples():
     assert doctest.testmod(rfteach.agop).failed == 0
+
+
+def test_left_out_predictions_belong_to_their_rows():
+    X, y = problem()
+    model = RFMRegressor().fit(X, y)
+    left = model.left_out_
+    assert np.isclose(np.mean(left.residuals**2), model.error_, rtol=1e-6)
+    classifier = RFMClassifier().fit(X, y > y.mean())
+    assert np.mean(-np.log(classifier.predict_proba(X)[np.arange(len(y)), (y > y.mean()).astype(int)])) < 0.3

@@ -449,6 +449,7 @@ def test_weights_of_any_size(weight, everywhere):
     w[: 0 if everywhere else 39] = 1.0
     with np.errstate(all="ignore"):
         model = AutoKernelRegressor(**QUICK).fit(X, y, sample_weight=w)
-    assert np.isfinite(model.predict(X)).all()
+        assert np.isfinite(model.predict(X)).all()
+        assert np.isfinite(model.predict_interval(X)).all()
     if everywhere:
         assert np.allclose(model.predict(X), AutoKernelRegressor(**QUICK).fit(X, y).predict(X))
