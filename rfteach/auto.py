@@ -202,7 +202,8 @@ def by_path(c: Candidate, U: torch.Tensor, rows: Rows, correction: float = 1.0) 
     path = gram_path(K, rows.Y, rows.w)
     allowed = path.lams > _FLOOR * len(rows)
     if len(rows) < _FEW:
-        most = int(torch.where(allowed, log_evidence(K, rows.Y, rows.w, path.lams), -torch.inf).argmax())  # the largest penalty, if none
+        log_p = torch.where(allowed, log_evidence(K, rows.Y, rows.w, path.lams), -torch.inf)
+        most = int((log_p >= log_p.max() - 10 * _ENOUGH).nonzero()[0])  # the largest penalty, if none has a density
     else:
         errors = torch.where(allowed, path.errors, torch.inf)
         most = int((errors <= (1 + _ENOUGH) * errors.min()).nonzero()[0])  # penalties fall
