@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, ArrayLike, Seed, Sparse, one_pool, row_hashes
+from .arrays import Array, ArrayLike, Seed, Sparse, one_pool, power_of_two, row_hashes
 from .checks import number
 from .ridge import Spectrum
 from .uncertainty import LocalScale, Posterior, local_scale
@@ -83,8 +83,8 @@ def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, 
     these, or what computes them when they are first asked for. Each copy has an error of its own; of many rows 1000
     are drawn.
     """
-    w = None if w is None else w / w.max()
-    kept = np.arange(len(Y)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
+    w = None if w is None else w / power_of_two(w)
+    kept = np.arange(len(Y)) if w is None else np.flatnonzero((w / w.max()).cpu().numpy() > 0)
     group = np.unique(row_hashes(X)[kept], return_inverse=True)[1]
     place = np.full(len(kept), -1)
     place[places] = np.arange(len(places))
