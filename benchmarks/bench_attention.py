@@ -14,7 +14,7 @@ TITLE = "Random feature attention against torch's exact attention, one head or e
 
 def settings(quick=False):
     """The sizes to try: length L, entries E of queries, keys and values, features N; one length with several heads."""
-    lengths = (96, 300) if quick else (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
+    lengths = (96, 384) if quick else (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
     sizes = dict(E=8, N=16) if quick else dict(E=64, N=256)
     one = [dict(L=L, **sizes, causal=causal, dtype="float32") for causal in (False, True) for L in lengths]
     middle = lengths[len(lengths) // 2 - 1]
@@ -31,26 +31,30 @@ def contest(L, E, N, causal, dtype, heads=1):
     W = torch.from_numpy(attention_frequencies(N, E, random_state=0).astype(dtype))
     rows = np.unique(np.linspace(0, L - 1, 32).astype(int))  # where errors are measured
 
-    size = min(L, 128 if causal else 1024)
+    size, chunk = min(L, 1024 // heads if causal else 1024), min(L, 128)
     out, Z, P, V = (warm((heads, *shape), dtype) for shape in ((L, E), (size, N), (size, N), (N, E + 1)))
-    block, v1 = warm((heads, size, size), dtype), warm((heads, size, E + 1), dtype)
+    block, v1 = warm((heads, size, chunk), dtype), warm((heads, size, E + 1), dtype)
+    own = warm((heads, size // chunk, N, E + 1), dtype)
     scaled = (W / E**0.25).T.repeat(heads, 1, 1)
+    chunks = lambda T: T.view(-1, chunk, T.shape[-1])
 
     def limit():
-        """The products and exponentials, and nothing else."""
+        """The products and exponentials, and nothing else; a causal block by chunks side by side."""
         for i in range(0, L, size):
-            s, n = slice(i, min(i + size, L)), min(size, L - i)
-            torch.bmm(k[0, :, s], scaled, out=P[:, :n]).exp_()
+            s = slice(i, i + size)
+            torch.bmm(k[0, :, s], scaled, out=P).exp_()
             if causal:
-                torch.bmm(q[0, :, s], scaled, out=Z[:, :n]).exp_()
-                torch.bmm(Z[:, :n], P[:, :n].mT, out=block[:, :n, :n])
-                torch.bmm(block[:, :n, :n], v[0, :, s], out=out[:, s])
-                out[:, s].baddbmm_(Z[:, :n], V[:, :, :E])
-            V.baddbmm_(P[:, :n].mT, v1[:, :n])
+                torch.bmm(q[0, :, s], scaled, out=Z).exp_()
+                torch.bmm(chunks(Z), chunks(P).mT, out=chunks(block))
+                answers = torch.bmm(chunks(block), chunks(v[0, :, s].contiguous()))
+                torch.bmm(chunks(P).mT, chunks(v1), out=own.view(-1, N, E + 1))
+                out[:, s] = answers.baddbmm_(chunks(Z), own.view(-1, N, E + 1)[:, :, :E]).view(heads, size, E)
+            else:
+                V.baddbmm_(P.mT, v1)
         for i in range(0, 0 if causal else L, size):
-            s, n = slice(i, min(i + size, L)), min(size, L - i)
-            torch.bmm(q[0, :, s], scaled, out=Z[:, :n]).exp_()
-            torch.bmm(Z[:, :n], V[:, :, :E], out=out[:, s])
+            s = slice(i, i + size)
+            torch.bmm(q[0, :, s], scaled, out=Z).exp_()
+            torch.bmm(Z, V[:, :, :E], out=out[:, s])
         return out
 
     def error(weights_of):

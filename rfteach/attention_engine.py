@@ -150,6 +150,20 @@ def _products(Q, P, trigonometric):
     return F.threshold_((c * Q) @ P.mT, c * tiny**0.9, 0.0).mul_(1 / c)
 
 
+_CHUNK = 128  # positions whose products with each other are formed
+
+
+def _running(Q, P, v1, V, trigonometric):
+    """For each row of a block Q_i V + Σ_{j ≤ i} (Q_i · P_j) v1_j, and V + Σ_j P_j v1_jᵀ of the whole block."""
+    n, shape = Q.shape[-2], (-1, min(_CHUNK, Q.shape[-2]))
+    if n % shape[1]:
+        Q, P, v1 = (F.pad(t, (0, 0, 0, -n % shape[1])) for t in (Q, P, v1))
+    Q, P, v1 = (t.unflatten(-2, shape) for t in (Q, P, v1))
+    sums = torch.cat([V[..., None, :, :], P.mT @ v1], -3).cumsum_(-3)  # before each chunk, and after the last
+    T = _products(Q, P, trigonometric).tril_() @ v1 + Q @ sums[..., :-1, :, :]
+    return T.flatten(-3, -2)[..., :n, :], sums[..., -1, :, :]
+
+
 def _sizes(T, h, m, R, trigonometric):
     """How large the terms of the denominators are beside those of the reference R, for each query."""
     if not trigonometric:
@@ -170,8 +184,7 @@ def _causal_block(phi, state, rows, doubts=None):
         h = h + rows.gate[1] - G
     P, R = phi.keys(rows.k, h, m)
     Q, v1 = phi.queries(rows.q, R), with_ones(rows.v)
-    V = V * exponentials_(m - R).mT
-    T = _products(Q, P, phi.trigonometric).tril_() @ v1 + Q @ V
+    T, V = _running(Q, P, v1, V * exponentials_(m - R).mT, phi.trigonometric)
     size = _sizes(T, h, m, R, phi.trigonometric)
     if n > 1:
         lost = size < math.sqrt(torch.finfo(T.dtype).tiny)
@@ -183,7 +196,7 @@ def _causal_block(phi, state, rows, doubts=None):
             state, second = _causal_block(phi, state, rows.part(slice(n // 2, n)))
             return state, torch.cat([first, second], -2)
     m = R if rows.gate is None else R + G[..., -1:, None]
-    return (m, V + P.mT @ v1), quotient(T, size if phi.trigonometric else None)
+    return (m, V), quotient(T, size if phi.trigonometric else None)
 
 # %% ../nbs/11b_attention_engine.ipynb #84b341db
 def _blocks(n: int, most: int, phi: Any, q: torch.Tensor) -> Iterator[slice]:
@@ -203,8 +216,10 @@ def _all_keys(phi, q, k, v, h):
 
 def _causal(phi, rows, doubts):
     """Slices of the queries with their answers, while the keys are taken in."""
-    state = phi.start(rows.k, rows.v)
-    for s in _blocks(rows.q.shape[-2], 128, phi, rows.q):
+    state, most = phi.start(rows.k, rows.v), _CHUNK
+    if rows.gate is None:  # with one, positions that are far apart differ too much for one reference
+        most = max(_CHUNK, 1024 // math.prod(rows.q.shape[:-2]))
+    for s in _blocks(rows.q.shape[-2], most, phi, rows.q):
         state, answers = _causal_block(phi, state, rows.part(s), doubts)
         yield s, answers
 
