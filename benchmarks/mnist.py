@@ -37,6 +37,8 @@ def runs():
         "bandwidth 5": dict(kernel=gaussian, max_iter=10),
         "with momentum": dict(kernel=gaussian, max_iter=10, momentum=True),
         "with momentum, batches of 60": dict(kernel=gaussian, max_iter=10, momentum=True, batch_size=60),
+        **{f"momentum, k = 640, seed {seed}": dict(kernel=gaussian, max_iter=3, momentum=True, n_eigen=640,
+                                                   n_subsample=8000, random_state=seed) for seed in range(5)},
         "the same, nothing kept": dict(kernel=gaussian, max_iter=3, cache=None),
     }
     for sigma in (3.0, 4.0, 7.0):
@@ -62,7 +64,7 @@ def measure(name, parameters, data, folder, cache_size):
     """Errors and seconds by epoch, and the figures of the preconditioner."""
     X, y, X_test, y_test = data
     model = EigenProClassifier(
-        **{"max_iter": 20, "cache": "half", **parameters}, random_state=0, verbose=True,
+        **{"max_iter": 20, "cache": "half", "random_state": 0, **parameters}, verbose=True,
         early_stopping=False, fit_intercept=False, callback=training_errors(),
         cache_size=cache_size, checkpoint=folder / f"{name}.npz")
     start = time.perf_counter()
