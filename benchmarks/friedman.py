@@ -50,7 +50,7 @@ METHODS = {
     "SparsePCE": ("10a_chaos", lambda seed: SparsePCE()),
     "AdaptiveFeatureRegressor": ("10f_adaptive", lambda seed: AdaptiveFeatureRegressor(random_state=seed)),
     "RFMRegressor": ("12_agop", lambda seed: RFMRegressor(random_state=seed)),
-    "AutoKernelRegressor": ("13c_auto", lambda seed: AutoKernelRegressor(random_state=seed)),
+    "AutoKernelRegressor": ("13d_auto", lambda seed: AutoKernelRegressor(random_state=seed)),
 }
 
 

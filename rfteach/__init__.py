@@ -48,6 +48,7 @@ _PUBLIC = {
     "agop": ["RFMClassifier", "RFMRegressor", "kernel_gradients"],
     "columns": ["TableEncoder"],
     "averaging": [],
+    "race": [],
     "auto": ["AutoKernelClassifier", "AutoKernelRegressor"],
     "cost": [],
     "uncertainty": ["jackknife_plus", "local_scale", "pathwise", "posterior"],

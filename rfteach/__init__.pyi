@@ -9,9 +9,9 @@ from . import (
     preconditioning, eigenpro as eigenpro, centers as centers, pca as pca, chaos as chaos, kpca as kpca, swarm as
     swarm, projected as projected, sobol as sobol, adaptive as adaptive, waves as waves, effects as effects, laws
     as laws, attention as attention, attention_layer as attention_layer, agop as agop, columns as columns,
-    averaging as averaging, auto as auto, cost as cost, uncertainty as uncertainty, intervals as intervals,
-    modules as modules, evidence as evidence, cli as cli, exercises as exercises, grading as grading, answers as
-    answers
+    averaging as averaging, race as race, auto as auto, cost as cost, uncertainty as uncertainty, intervals as
+    intervals, modules as modules, evidence as evidence, cli as cli, exercises as exercises, grading as grading,
+    answers as answers
 )
 from .arrays import (
     Like as Like, as_tensor as as_tensor, memory_budget as memory_budget, random_generator as random_generator,

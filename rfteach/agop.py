@@ -401,14 +401,15 @@ class _Machine(Model):
             raise ValueError("sample_weight must be the same for all rows with solver='eigenpro'")
         X, Y, w, units = observations(X, Y, None if w is None else w / w.max())
         w, spread = w / w.mean(), standard_deviations(X, w)
-        scaled = X.double() / torch.where(spread > 0, spread, torch.inf)
-        order = order_by_values(scaled - scaled.mean(0), bits=16)
-        X, Y, w = X[order], Y[order], w[order]
+        self._scale, self._centre = torch.where(spread > 0, spread, torch.inf).cpu(), torch.zeros(X.shape[1]).double()
+        Z, few = self._standardised(X), slice(0, self.n_subsample)
+        order = order_by_values(Z - Z.mean(0), bits=16)
+        X, Y, w, Z = X[order], Y[order], w[order], Z[order]
+        self._centre = Z[few].mean(0).cpu()
+        Z -= self._centre.to(Z.device)
         height = standard_deviations(Y, w)
         height = torch.where(height > 0, height, 1.0)
-        self._scale, self._units = torch.where(spread > 0, spread, torch.inf).cpu(), (units * height).cpu()
-        self._centre = (X[: self.n_subsample].double() / spread.where(spread > 0, 1.0)).mean(0).cpu()
-        Z, Y, few = self._standardised(X), Y / height, slice(0, self.n_subsample)
+        Y, self._units = Y / height, (units * height).cpu()
         self.kernel_ = self._own_kernel()
         with tqdm(disable=not self.verbose, desc="rounds") as bar:
             found = learn_metric(
@@ -426,7 +427,7 @@ class _Machine(Model):
         self.centers_ = X[: len(self._centers)].cpu().numpy()
 
     def _standardised(self, X):
-        return X.double() / self._scale.to(X.device) - torch.where(self._scale.isinf(), 0.0, self._centre).to(X.device)
+        return X.double() / self._scale.to(X.device) - self._centre.to(X.device)
 
     def _note(self, found, w):
         """What was chosen, and the errors that the choice rests on."""

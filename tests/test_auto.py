@@ -15,9 +15,11 @@ from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import check_estimator
 
 import rfteach.auto
-from rfteach.auto import FAMILIES, AutoKernelClassifier, AutoKernelRegressor, Candidate, descend
+from rfteach import race
+from rfteach.auto import AutoKernelClassifier, AutoKernelRegressor
 from rfteach.columns import TableEncoder
 from rfteach.intervals import calibrate, smoothed
+from rfteach.race import FAMILIES, Candidate, descend
 
 matplotlib.use("Agg")
 BOTH = [AutoKernelRegressor, AutoKernelClassifier]
@@ -31,15 +33,15 @@ ALL_METRICS = {"test_a_learned_metric_pays_for_what_it_fits", "test_the_error_is
 def few_metrics(request, monkeypatch):
     """Learning five metrics takes seconds: most of the tests do without four of them."""
     if request.function.__name__ not in ALL_METRICS:
-        only = {name: rfteach.auto.METRICS[name] for name in ("standard", "gradients")}
-        monkeypatch.setattr(rfteach.auto, "METRICS", only)
+        only = {name: race.METRICS[name] for name in ("standard", "gradients")}
+        monkeypatch.setattr(race, "METRICS", only)
 
 
 @pytest.fixture
 def small(monkeypatch):
     """A race of two rounds on few rows."""
-    monkeypatch.setattr(rfteach.auto, "_SCOUTS", 60)
-    monkeypatch.setattr(rfteach.auto, "_SECOND", 120)
+    monkeypatch.setattr(race, "_SCOUTS", 60)
+    monkeypatch.setattr(race, "_SECOND", 120)
 
 
 def problem(n=150, d=3, seed=0, noise=0.1):
@@ -77,8 +79,8 @@ def refit(model, X, y, X_new, w=None):
 
 def test_the_report_says_what_is_predicted(monkeypatch):
     X, y = problem()
-    only = {"standard": rfteach.auto.METRICS["standard"]}
-    monkeypatch.setattr(rfteach.auto, "METRICS", only)
+    only = {"standard": race.METRICS["standard"]}
+    monkeypatch.setattr(race, "METRICS", only)
     w = np.random.default_rng(1).uniform(0.2, 2, len(y))
     for target in (y, X @ [1.0, 2.0, 0.0] + 0.5 * y, np.sign(X[:, 0]) + np.floor(X[:, 1])):
         for v in (None, w):
@@ -89,12 +91,12 @@ def test_the_report_says_what_is_predicted(monkeypatch):
 
 def test_descent_ends_where_neighbours_are_worse():
     X, y = problem(80)
-    rows = rfteach.auto.Rows(torch.from_numpy(X), torch.from_numpy(y)[:, None], torch.ones(80).double())
+    rows = race.Rows(torch.from_numpy(X), torch.from_numpy(y)[:, None], torch.ones(80).double())
     for family in FAMILIES:
         found = descend(family, "standard", rows.Z, rows, 1.0, lambda: True)
-        limit = 2.0**6 * rfteach.auto._distance(rows.Z, family)
+        limit = 2.0**6 * race._distance(rows.Z, family)
         for factor in (0.5, 2.0) if found.bandwidth < limit else (0.5,):
-            other = rfteach.auto.by_path(Candidate(family, bandwidth=factor * found.bandwidth), rows.Z, rows)
+            other = race.by_path(Candidate(family, bandwidth=factor * found.bandwidth), rows.Z, rows)
             assert other.error > found.error * (1 - 2e-3)
 
 
@@ -132,9 +134,9 @@ def test_the_error_is_honest():
 def test_all_rows_in_double_precision():
     """A wide smooth kernel with a penalty of .01: single precision would lose the second digit."""
     X, y = problem(2600, noise=0.5)
-    rows = rfteach.auto.Rows(torch.from_numpy(X), torch.from_numpy(y)[:, None], torch.ones(2600).double())
+    rows = race.Rows(torch.from_numpy(X), torch.from_numpy(y)[:, None], torch.ones(2600).double())
     kernel = FAMILIES["cauchy"][0](bandwidth=3.0)
-    _, coef, intercept, _ = rfteach.auto.solve(kernel, rows.Z, rows, 0.011, 1e9, 0)
+    _, coef, intercept, _ = race.solve(kernel, rows.Z, rows, 0.011, 1e9, 0)
     values = kernel(X) @ coef.numpy() + intercept.numpy()
     np.testing.assert_allclose(values + 0.011 * coef.numpy(), y[:, None], atol=1e-7)
     np.testing.assert_allclose(coef.sum(), 0, atol=1e-7)
@@ -144,8 +146,8 @@ def test_all_rows_in_double_precision():
 def test_all_rows_may_halve_the_bandwidths(monkeypatch, verdict, direct, factor):
     """Of all kernels in use, where the first one predicts the last rows better by it; not beyond direct solves."""
     for name, value in (("_SCOUTS", 60), ("_SECOND", 90), ("_LAST", 100), ("_DIRECT", direct), ("better", lambda gain, w: verdict),
-                        ("METRICS", {"standard": rfteach.auto.METRICS["standard"]})):
-        monkeypatch.setattr(rfteach.auto, name, value)
+                        ("METRICS", {"standard": race.METRICS["standard"]})):
+        monkeypatch.setattr(rfteach.auto if name == "_LAST" else race, name, value)
     X = np.random.default_rng(1).uniform(-1, 1, (400, 1))
     model = AutoKernelRegressor().fit(X, np.sin(6 * X[:, 0]))
     kernels = [m.kernel.bandwidth for m in model.members_ if m.kernel is not None]
@@ -157,22 +159,22 @@ def test_all_rows_may_halve_the_bandwidths(monkeypatch, verdict, direct, factor)
 @pytest.mark.parametrize("direct, iterated", [(1000, 2000), (50, 1000), (50, 60)])
 def test_what_is_said_of_the_last_rows_is_said_without_them(monkeypatch, direct, iterated):
     """Leaving each out where there is a factor, and all of them where there is none; in the mean of a plane and a kernel."""
-    monkeypatch.setattr(rfteach.auto, "_DIRECT", direct)
-    monkeypatch.setattr(rfteach.auto, "_ITERATED", iterated)
+    monkeypatch.setattr(race, "_DIRECT", direct)
+    monkeypatch.setattr(race, "_ITERATED", iterated)
     rng = np.random.default_rng(0)
     Z, Y, w = (torch.from_numpy(T) for T in (rng.normal(size=(150, 3)), rng.normal(size=(150, 2)), rng.uniform(0.5, 2, 150)))
-    rows, kernel = rfteach.auto.Rows(Z, Y, w), FAMILIES["laplacian"][0](bandwidth=3.0)
-    fit = lambda rows, last=0: rfteach.auto.solve(kernel, rows.Z, rows, 0.3, 1e9, last)
+    rows, kernel = race.Rows(Z, Y, w), FAMILIES["laplacian"][0](bandwidth=3.0)
+    fit = lambda rows, last=0: race.solve(kernel, rows.Z, rows, 0.3, 1e9, last)
     values = lambda found, Z: kernel(Z.numpy(), found[0].numpy()) @ found[1].numpy() + found[2].numpy()
     found = fit(rows, 20)
     np.testing.assert_allclose(values(found, Z), values(fit(rows if iterated > 100 else rows.first(130)), Z), atol=0.02)
     if direct > 150:
         for i in range(130, 150):
             others = torch.arange(150) != i
-            refit = fit(rfteach.auto.Rows(Z[others], Y[others], w[others]))
+            refit = fit(race.Rows(Z[others], Y[others], w[others]))
             np.testing.assert_allclose(found[3][i - 130], values(refit, Z[[i]])[0], atol=1e-9)
-            slopes, b, _ = rfteach.auto._plane(rfteach.auto.Rows(Z[others], Y[others], w[others]), 0.3, 0)
-            np.testing.assert_allclose(rfteach.auto._plane(rows, 0.3, 20)[2][i - 130], Z[i] @ slopes + b, atol=1e-9)
+            slopes, b, _ = race.plane(race.Rows(Z[others], Y[others], w[others]), 0.3, 0)
+            np.testing.assert_allclose(race.plane(rows, 0.3, 20)[2][i - 130], Z[i] @ slopes + b, atol=1e-9)
     else:
         np.testing.assert_allclose(found[3], values(fit(rows.first(130)), Z[130:]), atol=0.02)
 
@@ -180,7 +182,7 @@ def test_what_is_said_of_the_last_rows_is_said_without_them(monkeypatch, direct,
 @pytest.mark.parametrize("n", [150, 1100])
 def test_intervals_cover(monkeypatch, n):
     """Of noise that grows, from leave-one-out predictions of the choice, and from the last rows of the final fits."""
-    monkeypatch.setattr(rfteach.auto, "_SECOND", 800)
+    monkeypatch.setattr(race, "_SECOND", 800)
     monkeypatch.setattr(rfteach.auto, "_LAST", 250)
     shares, widths = [], []
     for seed in range(4):
@@ -200,8 +202,8 @@ def test_intervals_cover(monkeypatch, n):
 def test_the_other_solvers_agree(monkeypatch, direct, iterated):
     X, y = problem(150)
     right = AutoKernelRegressor().fit(X, y)
-    monkeypatch.setattr(rfteach.auto, "_DIRECT", direct)
-    monkeypatch.setattr(rfteach.auto, "_ITERATED", iterated)
+    monkeypatch.setattr(race, "_DIRECT", direct)
+    monkeypatch.setattr(race, "_ITERATED", iterated)
     other = AutoKernelRegressor().fit(X, y)
     assert other.report_["weight"].tolist() == right.report_["weight"].tolist()
     assert np.abs(other.predict(X) - right.predict(X)).max() < 0.05  # its penalty has a floor
@@ -209,7 +211,7 @@ def test_the_other_solvers_agree(monkeypatch, direct, iterated):
 
 def test_less_time_fewer_rows(monkeypatch, small):
     X, y = problem(400)
-    monkeypatch.setattr(rfteach.auto, "_work", lambda n: 1e30)
+    monkeypatch.setattr(rfteach.auto, "work", lambda n: 1e30)
     model = AutoKernelRegressor(time_budget=1e6).fit(X, y)
     assert model.n_rows_ == 120
     assert AutoKernelRegressor(**QUICK).fit(X, y).report_["kernel"].tolist()[:1] != []

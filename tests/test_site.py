@@ -426,7 +426,7 @@ def test_what_is_cut_would_be_noticed(site, tab):
     assert [line[:21] for line in tab.evaluate(CUT, False)] == ["MJX-CONTAINER: eq-3.1"]
 
 
-@pytest.mark.parametrize("name", ["04_bandwidth", "06c_bpdn", "13c_auto", "15m_benchmarks", "16a_plan"])
+@pytest.mark.parametrize("name", ["04_bandwidth", "06c_bpdn", "13d_auto", "15m_benchmarks", "16a_plan"])
 def test_code_wraps_and_tables_fit_where_there_is_room(name, site, tab):
     """Code on every page; tables but those with nine data sets side by side, which scroll."""
     tab.goto((site / f"{name}.html").as_uri())
