@@ -354,8 +354,9 @@ def random_feature_attention(
     Notes
     -----
     2N(L + S)(E + Ev + 1) FLOPs and N(L + S) exponentials, in the causal form some 256 L (N + Ev)
-    FLOPs more, for each head. Memory beside the result: the state of N(Ev + 1) numbers for each head and
-    blocks of the `rfteach.arrays.memory_budget`; when gradients are needed, a few times the
+    FLOPs more, for each head. Memory beside the result: the state of N(Ev + 1) numbers for each head, in the causal
+    form three more for each chunk of 128 positions that is in work, and blocks of the
+    `rfteach.arrays.memory_budget`, which counts features and not values; when gradients are needed, a few times the
     features of all rows, N(L + S) numbers.
 
     The relative variance of a weight, and so the number of features that it takes, grows for tilt 0

@@ -159,9 +159,11 @@ def _running(Q, P, v1, V, trigonometric):
     if n % shape[1]:
         Q, P, v1 = (F.pad(t, (0, 0, 0, -n % shape[1])) for t in (Q, P, v1))
     Q, P, v1 = (t.unflatten(-2, shape) for t in (Q, P, v1))
-    sums = torch.cat([V[..., None, :, :], P.mT @ v1], -3).cumsum_(-3)  # before each chunk, and after the last
-    T = _products(Q, P, trigonometric).tril_() @ v1 + Q @ sums[..., :-1, :, :]
-    return T.flatten(-3, -2)[..., :n, :], sums[..., -1, :, :]
+    sums = [V]  # before each chunk, and after the last
+    for own in (P.mT @ v1).unbind(-3):
+        sums.append(sums[-1] + own)
+    T = _products(Q, P, trigonometric).tril_() @ v1 + Q @ torch.stack(sums[:-1], -3)
+    return T.flatten(-3, -2)[..., :n, :], sums[-1]
 
 
 def _sizes(T, h, m, R, trigonometric):
@@ -175,8 +177,8 @@ def _sizes(T, h, m, R, trigonometric):
 def _causal_block(phi, state, rows, doubts=None):
     """The state after the keys of a block were taken in, and the answers to its queries (..., n, Ev).
 
-    Where a sum is lost beside what later keys add to it, the block is cut in two; with a list of
-    ``doubts``, whether that is so is put there instead.
+    Where a sum is lost beside what later keys add to it, the block is cut into chunks, and a chunk in two; with a list
+    of ``doubts``, whether that is so is put there instead.
     """
     (m, V), h, n = state, rows.h, rows.q.shape[-2]
     if rows.gate is not None:
@@ -192,9 +194,12 @@ def _causal_block(phi, state, rows, doubts=None):
         if doubts is not None:
             doubts.append(lost)
         elif lost:
-            state, first = _causal_block(phi, state, rows.part(slice(0, n // 2)))
-            state, second = _causal_block(phi, state, rows.part(slice(n // 2, n)))
-            return state, torch.cat([first, second], -2)
+            del P, Q, v1, T, V  # what is done again needs none of them
+            step, parts = _CHUNK if n > _CHUNK else (n + 1) // 2, []
+            for i in range(0, n, step):
+                state, answers = _causal_block(phi, state, rows.part(slice(i, i + step)))
+                parts.append(answers)
+            return state, torch.cat(parts, -2)
     m = R if rows.gate is None else R + G[..., -1:, None]
     return (m, V), quotient(T, size if phi.trigonometric else None)
 
@@ -216,10 +221,14 @@ def _all_keys(phi, q, k, v, h):
 
 def _causal(phi, rows, doubts):
     """Slices of the queries with their answers, while the keys are taken in."""
-    state, most = phi.start(rows.k, rows.v), _CHUNK
-    if rows.gate is None:  # with one, positions that are far apart differ too much for one reference
-        most = max(_CHUNK, 1024 // math.prod(rows.q.shape[:-2]))
-    for s in _blocks(rows.q.shape[-2], most, phi, rows.q):
+    n, state, chunks = rows.q.shape[-2], phi.start(rows.k, rows.v), 1
+    again = doubts is None and rows.q.device.type != "cpu"
+    if rows.gate is None and not again:  # else positions that are far apart differ too much for one reference
+        chunks = max(1, 1024 // (_CHUNK * math.prod(rows.q.shape[:-2])))
+    size = next(_blocks(n, chunks * _CHUNK, phi, rows.q)).stop
+    size -= size % _CHUNK if size > _CHUNK else 0
+    for i in range(0, n, size):
+        s = slice(i, min(i + size, n))
         state, answers = _causal_block(phi, state, rows.part(s), doubts)
         yield s, answers
 
