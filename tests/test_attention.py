@@ -59,7 +59,7 @@ def softmax(q, k, v, **options):
 
 @pytest.mark.parametrize("kind, tilt", FORMS)
 @pytest.mark.parametrize("causal, gated", [(False, False), (True, False), (True, True)])
-@pytest.mark.parametrize("L, S", [(1, 1), (150, 150), (20, 137), (300, 129)])
+@pytest.mark.parametrize("L, S", [(1, 1), (150, 150), (20, 137), (300, 129), (1300, 1300)])
 def test_agrees_with_the_recurrence(kind, tilt, causal, gated, L, S):
     q, k, v = data(L, 5, seed=1), data(S, 5, seed=2), data(S, 3, seed=3)
     if kind == "trigonometric":  # denominators must not cancel
@@ -261,6 +261,28 @@ def test_wild_range_agrees_with_float64():
         fast = random_feature_attention(q, k, v, **options)
         exact = random_feature_attention(*(t.astype(np.float64) for t in (q, k, v)), **options)
         assert abs(fast - exact).max() < 1e-2 and np.median(abs(fast - exact)) < 1e-5
+
+
+@pytest.mark.parametrize("heads, slope, rows, sizes", [
+    (1, 0.0, 10_000, [1024, 276]), (2, 0.0, 10_000, [512, 512, 276]), (3, 0.0, 10_000, [256] * 5 + [20]),
+    (8, 0.0, 10_000, [128] * 10 + [20]), (1, 0.0, 300, [256] * 5 + [20]), (1, 0.0, 100, [100] * 13),
+    (1, 0.3, 10_000, [1024, *[128] * 8, 276, 128, 128, 20])])
+def test_causal_blocks_are_whole_chunks(heads, slope, rows, sizes, monkeypatch):
+    """Of one head a thousand positions, of several fewer, and what the budget has room for; where a mask grows so fast
+    that sums are lost, chunk by chunk.
+    """
+    seen, keys = [], FeatureMap.keys
+    monkeypatch.setattr(FeatureMap, "keys", lambda phi, k, h, m: seen.append(k.shape[-2]) or keys(phi, k, h, m))
+    q, k, v = (torch.from_numpy(data(heads, 1300, 4, seed=s)).float() for s in range(3))
+    W = torch.from_numpy(attention_frequencies(32, 4, random_state=0)).float()
+    options = dict(causal=True, frequencies=W, key_mask=slope * torch.arange(1300.0))
+    with memory_budget(2 * 32 * 4 * rows):
+        found = random_feature_attention(q, k, v, **options)
+    assert seen == sizes
+    exact = random_feature_attention(q.double(), k.double(), v.double(), **options)
+    assert (found - exact).abs().max() < 1e-4
+    alone = random_feature_attention(q[:1], k[:1], v[:1], **options)
+    assert (found[:1] - alone).abs().max() < 1e-5
 
 
 def test_a_constant_gate_is_an_exponential_moving_average():
