@@ -401,7 +401,8 @@ class _Machine(Model):
             raise ValueError("sample_weight must be the same for all rows with solver='eigenpro'")
         X, Y, w, units = observations(X, Y, None if w is None else w / w.max())
         w, spread = w / w.mean(), standard_deviations(X, w)
-        self._scale, self._centre = torch.where(spread > 0, spread, torch.inf).cpu(), torch.zeros(X.shape[1]).double()
+        self._scale = torch.where(spread > 0, spread, torch.inf).cpu()
+        self._centre = torch.zeros_like(self._scale)
         Z, few = self._standardised(X), slice(0, self.n_subsample)
         order = order_by_values(Z - Z.mean(0), bits=16)
         X, Y, w, Z = X[order], Y[order], w[order], Z[order]

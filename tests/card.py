@@ -6,9 +6,11 @@ Where there is a real card, its own tensors are used. On both it is counted what
 import contextlib
 import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import rfteach
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
@@ -83,12 +85,13 @@ class Move(torch.autograd.Function):
 
 
 TOTAL, PLACES = Counter(), Counter()
+PACKAGE = str(Path(rfteach.__file__).parent)
 
 
 def count(kind):
     """Note a transfer or a wait, and the line of the package that asked for it."""
     frame = sys._getframe(1)
-    while frame and "/rfteach/" not in frame.f_code.co_filename:
+    while frame and not frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     TOTAL[kind] += 1
     PLACES[kind, frame and f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"] += 1
