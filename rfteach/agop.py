@@ -402,8 +402,7 @@ class _Machine(Model):
         X, Y, w, units = observations(X, Y, None if w is None else w / w.max())
         w, spread = w / w.mean(), standard_deviations(X, w)
         self._scale = torch.where(spread > 0, spread, torch.inf).cpu()
-        self._centre = torch.zeros_like(self._scale)
-        Z, few = self._standardised(X), slice(0, self.n_subsample)
+        Z, few = X.double() / self._scale.to(X.device), slice(0, self.n_subsample)
         order = order_by_values(Z - Z.mean(0), bits=16)
         X, Y, w, Z = X[order], Y[order], w[order], Z[order]
         self._centre = Z[few].mean(0).cpu()

@@ -231,11 +231,16 @@ def descend(family: str, metric: str, U: torch.Tensor, rows: Rows, correction: f
     return at(j)
 
 # %% ../nbs/13c_race.ipynb #13cacaa1
+def _plane_spectrum(rows):
+    """Of ridge regression on the columns: the spectrum, left vectors, weighted and centred targets, and means."""
+    A, Y, means = centred(torch.cat([rows.Z, rows.Y], 1), rows.w, rows.Z.shape[1], True)
+    return *factorise(A, Y, means, rows.w, True, True), Y, means
+
+
 def plane_left_out(rows: Rows) -> Candidate:
     """Ridge regression on the columns themselves, its penalty by leave-one-out."""
     start = time.perf_counter()
-    A, Y, means = centred(torch.cat([rows.Z, rows.Y], 1), rows.w, rows.Z.shape[1], True)
-    spectrum, U = factorise(A, Y, means, rows.w, True, True)
+    spectrum, U, Y, _ = _plane_spectrum(rows)
     lams = spectrum.grid(1e-12)
     left = spectrum.leave_one_out(U, Y, rows.w, lams, 1e-12) / rows.w.sqrt()[:, None, None]
     best = int(torch.einsum("i,ilk->l", rows.w, left.square()).argmin())
@@ -340,9 +345,7 @@ def sharpened(c: Candidate, U: torch.Tensor, rows: Rows, memory: float, last: in
 # %% ../nbs/13c_race.ipynb #13race20
 def plane(rows: Rows, lam: float, last: int) -> tuple[torch.Tensor, ...]:
     """A plane through all rows, as `solve`: slopes, intercept, and what is predicted for the last rows without each."""
-    B = torch.cat([rows.Z, rows.Y], 1)
-    A, Y, means = centred(B, rows.w, rows.Z.shape[1], True)
-    spectrum, U = factorise(A, Y, means, rows.w, True, True)
+    spectrum, U, Y, means = _plane_spectrum(rows)
     slopes, d, own = spectrum.coef(lam), rows.Z.shape[1], slice(len(rows) - last, None)
     left = spectrum.leave_one_out(U[own], Y[own], rows.w[own], [lam], 1e-12)[:, 0]
     return slopes, means[d:] - means[:d] @ slopes, rows.Y[own] - left / rows.w[own].sqrt()[:, None]
