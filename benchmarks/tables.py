@@ -9,6 +9,7 @@ it comes, by table, method and split, and not measured again; `methods` is where
 import time
 import warnings
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -145,25 +146,36 @@ def learned_metric(X, y, seed):
 
 
 def xrfm(X, y, seed):
-    """xRFM 0.4.5 (``pip install xrfm==0.4.5``), the best of 12 random settings by its validation on a fifth of the rows."""
+    """xRFM 0.4.5 (``pip install xrfm==0.4.5``), the best of 12 random settings by its validation on a fifth of the rows.
+
+    With more than 20 000 training rows, all 12 are fitted to a quarter of them, and the best three to all.
+    """
     from xrfm import xRFM
 
     rng = np.random.default_rng(seed)
     held, rows = np.split(rng.permutation(len(X)), [len(X) // 5])
-    parts = [torch.from_numpy(part).float() for part in (X[rows], y[rows, None], X[held], y[held, None])]
-    best = None
-    for _ in range(12):
+    X_held, y_held = torch.from_numpy(X[held]).float(), torch.from_numpy(y[held, None]).float()
+
+    def setting():
         model = {"kernel": str(rng.choice(["l2", "l1"])), "bandwidth": float(loguniform(1, 50).rvs(random_state=rng)),
                  "exponent": float(rng.uniform(0.7, 1.3)), "diag": bool(rng.random() < 0.5)}
         fit = {"reg": float(loguniform(1e-5, 1).rvs(random_state=rng)), "iters": 4}
         if model["kernel"] == "l1":
             model["exponent"] = min(model["exponent"], 1.0)
-        found = xRFM({"model": model, "fit": fit}, max_leaf_size=5000, device="cpu", random_state=seed, verbose=False)
-        found.fit(*parts)
-        error = float((torch.as_tensor(found.predict(parts[2])).reshape(-1) - parts[3][:, 0]).square().mean())
-        if best is None or error < best[0]:
-            best = error, found
-    return OnTensors(best[1])
+        return {"model": model, "fit": fit}
+
+    def fitted(setting, rows):
+        """The error on the rows held out, the setting, the model."""
+        found = xRFM(setting, max_leaf_size=5000, device="cpu", random_state=seed, verbose=False)
+        found.fit(torch.from_numpy(X[rows]).float(), torch.from_numpy(y[rows, None]).float(), X_held, y_held)
+        error = (torch.as_tensor(found.predict(X_held)).reshape(-1) - y_held[:, 0]).square().mean()
+        return float(error), setting, found
+
+    settings = [setting() for _ in range(12)]
+    if len(rows) > 20_000:
+        ranked = sorted((fitted(setting, rows[: len(rows) // 4]) for setting in settings), key=itemgetter(0))
+        settings = [setting for _, setting, _ in ranked[:3]]
+    return OnTensors(min((fitted(setting, rows) for setting in settings), key=itemgetter(0))[2])
 
 
 class OnTensors:
