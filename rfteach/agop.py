@@ -97,7 +97,8 @@ def kernel_gradients(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, coe
 
     Notes
     -----
-    About 4nmkd FLOPs and nm derivatives of the kernel; half of it where ``centers is X``. Memory for the result, twice,
+    About 2nm(k + 1)d FLOPs and nm derivatives of the kernel; where ``centers is X`` half of the derivatives, and of the 2nmd
+    for distances. Memory for the result, twice,
     and a few tiles.
 
     Examples
@@ -310,7 +311,7 @@ def learn_metric(
         Up to five, by squares on rows that took no part in the learning, parts of `rfteach.selection.left_out_parts`;
         "loo": by leave-one-out residuals, which is cheaper, and too hopeful; or their number.
     report : callable, default does nothing
-        Called after each round.
+        Called after each round; what it raises ends the learning.
     """
     one = {"alpha": alpha, "shrinkage": shrinkage, "fit_intercept": fit_intercept}
 
@@ -385,6 +386,7 @@ class _Machine(Model):
         number("[0, inf)", "loo", alpha=self.alpha)
         number("[0, inf)", shrinkage=self.shrinkage)
         flag(fit_intercept=self.fit_intercept, verbose=self.verbose)
+        random_generator(self.random_state)
         kernel = self._own_kernel()
         if np.ndim(kernel.bandwidth):
             raise ValueError(f"bandwidth must be one number, of median distances, got {kernel.bandwidth!r}")

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['ArrayLike', 'Array', 'Sparse', 'Seed', 'Device', 'Like', 'resolve_device', 'needs_grad', 'refuse_masked', 'as_tensor',
            'as_csr', 'validate_input', 'random_generator', 'memory_budget', 'block_bytes', 'row_blocks', 'tiles',
-           'empty', 'row_hashes', 'distinct_rows', 'power_of_two', 'without_units', 'one_pool', 'all_or_nothing']
+           'empty', 'row_hashes', 'distinct_rows', 'spread_of_copies', 'power_of_two', 'without_units', 'one_pool',
+           'all_or_nothing']
 
 # %% ../nbs/00a_arrays.ipynb #552b1cb1
 import math
@@ -252,9 +253,8 @@ def as_tensor(
         refuse_masked(X, name)
         if hasattr(X, "iloc"):
             kind, index = "pandas", X.index
-            X = X.to_numpy()
         try:
-            A = np.asarray(X)
+            A = np.asarray(X.to_numpy() if kind == "pandas" else X)
         except (ValueError, TypeError, RuntimeError) as error:
             raise ValueError(
                 f"{name} must be a rectangular array of numbers ({error})"
@@ -361,10 +361,10 @@ def validate_input(
             dtype="numeric",
             ensure_all_finite=sp.issparse(X),  # of others `as_tensor` reads each number once
         )
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         if re.search(r"\bX\b", str(error)):
             raise
-        raise ValueError(f"X: {error}") from error
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"X: {error}") from error
     if sp.issparse(A):
         if device is not None and resolve_device(device).type != "cpu":
             raise ValueError(
@@ -623,6 +623,31 @@ def distinct_rows(
     share = (w / total[group])[:, None]
     means = Y.new_zeros(len(rows), Y.shape[1])
     return rows, means.index_add_(0, group, share * Y[kept]), total
+
+
+def spread_of_copies(
+    X: torch.Tensor | Sparse, Y: torch.Tensor, *, weight: ArrayLike | None = None
+) -> torch.Tensor:
+    """The mean square (k,) by which targets Y (n, k) differ from the mean of those of equal rows of X, in float64.
+
+    ``weight`` (n,) or None as for `distinct_rows`. Zero where all rows differ.
+
+    Examples
+    --------
+    >>> X, Y = torch.tensor([[5.0], [5.0], [7.0]]), torch.tensor([[1.0], [3.0], [9.0]])
+    >>> spread_of_copies(X, Y)
+    tensor([0.6667], dtype=torch.float64)
+    """
+    w = torch.ones(len(Y), dtype=torch.float64, device=Y.device) if weight is None else torch.as_tensor(weight).to(Y.device)
+    kept = (w > 0).cpu().numpy()
+    Y, w = Y[kept].double(), w[kept].double() / w.max()
+    group = np.unique(row_hashes(X)[kept], return_inverse=True)[1]
+    if len(group) == group.max() + 1:
+        return Y.new_zeros(Y.shape[1])
+    group = torch.from_numpy(group).to(Y.device)
+    total = w.new_zeros(int(group.max()) + 1).index_add_(0, group, w)
+    means = Y.new_zeros(len(total), Y.shape[1]).index_add_(0, group, (w / total[group])[:, None] * Y)
+    return w / w.sum() @ (Y - means[group]).square()
 
 # %% ../nbs/00a_arrays.ipynb #031253b6
 def power_of_two(T: torch.Tensor, dtype: torch.dtype | None = None) -> float:

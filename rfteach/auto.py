@@ -18,7 +18,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import all_or_nothing, as_tensor, random_generator
+from .arrays import all_or_nothing, as_tensor, random_generator, row_hashes
 from .averaging import combine
 from .checks import flag, number
 from .columns import TableEncoder
@@ -54,7 +54,8 @@ class _Member:
         return replace(self, weight=1.0, coef=coef, intercept=intercept)
 
 # %% ../nbs/13d_auto.ipynb #13cbc777
-_FEWEST, _DRAWS = 10, 50  # rows below which the mean is all; draws for the honest error
+_FEWEST, _DRAWS = 10, 50  # different rows below which copies are kept apart, and the mean is all; draws for the honest error
+_PARTS = 20  # that the copies of a row are kept in then
 _LAST = 1000  # rows whose predictions without them are kept, where there are more than judged
 
 
@@ -87,6 +88,8 @@ class _Auto(Model):
             names = ("n_features_in_", "feature_names_in_")
             vars(self).update({name: getattr(self._table, name) for name in names if hasattr(self._table, name)})
         kind = getattr(X, "dtype", None)
+        if floats := [t for t in getattr(X, "dtypes", ()) if getattr(t, "kind", "") == "f"]:
+            kind = np.result_type(*floats)
         is_float = getattr(kind, "kind", "") == "f"
         T, like = as_tensor(
             X.new_zeros(1, 1) if isinstance(X, torch.Tensor) else np.zeros((1, 1), kind if is_float else float),
@@ -99,9 +102,10 @@ class _Auto(Model):
         start, rng = time.perf_counter(), random_generator(self.random_state)
         budget = math.inf if self.time_budget is None else self.time_budget
         go_on = lambda part: time.perf_counter() - start < part * budget
-        Z, Y, w, units = observations(Z, Y, None if w is None else w / w.max())
+        apart, D = _copies_apart(Z, w, rng), Z.shape[1]
+        Z, Y, w, units = observations(apart, Y, None if w is None else w / w.max())
         order = order_by_values(Z)[rng.permutation(len(Z))]
-        Z, Y, w = Z[order], Y[order], w[order] / w.mean()
+        Z, Y, w = Z[order, :D], Y[order], w[order] / w.mean()
         height = self._heights(standard_deviations(Y, w))
         height = torch.where(height > 0, height, 1.0)
         mean = torch.where(Y.amax(0) > Y.amin(0), w @ Y / w.sum(), Y[0])
@@ -118,13 +122,14 @@ class _Auto(Model):
         share, left_out = self._choose(simple, board, dropped, judges, rng)
         used = [(c, float(a)) for c, a in zip(simple + board, share) if a > 0]
         self._members, last = self._fits(used, metrics, rows, judges, budget - (time.perf_counter() - start))
+        # of residuals of the choice that these rows made, to those of rows that took no part in one, (13.6)
+        wider = max(1.0, self._error * Y.shape[1] / float(judges.mean_square(judges.Y - left_out)[0] or 1.0)) ** 0.5
+        left_out = judges.Y - wider * (judges.Y - left_out)
         self._after(judges, left_out)
-        if last is None:  # the error of what was chosen, (13.6), is that of rows that took no part in the choice
-            wider = max(1.0, self._error * Y.shape[1] / float(judges.mean_square(judges.Y - left_out)[0] or 1.0)) ** 0.5
-            last = judges.Y - wider * (judges.Y - left_out)
+        last = left_out if last is None else last
         if len(rows) > 1:
             places = order[self.n_rows_ - len(last) : self.n_rows_]
-            self._unseen = places, last.cpu() * self._units + self._mean
+            self._unseen = places, last.cpu() * self._units + self._mean, apart
         self.relevance_ = self._relevance(rows, rng)
 
     def _choose(self, simple, board, dropped, judges, rng):
@@ -221,11 +226,14 @@ class _Auto(Model):
         d = self.n_features_in_
         if len(rows) < 2:
             return np.zeros(d)
-        half = min(len(rows) // 2, max(20, min(400, 20_000 // d)))
+        half = max(20, min(400, 20_000 // d))
+        shifts = range(1, min(len(rows), 2 + half // len(rows)))  # each a pairing of all rows, whose order means nothing
         A, B = rows.Z[:half], rows.Z[half : 2 * half]
+        if len(rows) < 2 * half:
+            A, B = rows.Z.repeat(len(shifts), 1), torch.cat([rows.Z.roll(-s, 0) for s in shifts])
         predict = lambda Z: self._predict(Z, None) / self._units.to(Z)
         values, shares = predict(A), np.zeros(d)
-        spread = float(torch.cat([values, predict(B)]).var(0, correction=0).sum())
+        spread = float(predict(rows.Z[: 2 * half]).var(0).sum())
         if spread > 0:
             for j in range(d):
                 columns = torch.from_numpy(np.flatnonzero(self._table.inputs_ == j))
@@ -265,6 +273,20 @@ def _tell(bar, errors, c):
     bar.set_postfix(best=f"{min(errors):.4g}")
 
 
+def _copies_apart(Z, w, rng):
+    """What rows are told apart by, (n, D + 1): where few differ, their many copies are dealt into parts; else they are one row."""
+    part = np.zeros(len(Z))
+    kept = np.arange(len(Z)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
+    group = np.unique(row_hashes(Z)[kept], return_inverse=True)[1]
+    n_different = group.max() + 1
+    if n_different < _FEWEST and len(kept) >= _PARTS // 2 * n_different:
+        order = rng.permutation(len(kept))
+        for g in range(n_different):
+            copies = order[group[order] == g]
+            part[kept[copies]] = np.arange(len(copies)) % _PARTS
+    return torch.cat([Z, torch.from_numpy(part).to(Z)[:, None]], 1)
+
+
 def _on_host(X):
     """A tensor as an array, which the columns are read from."""
     return X.detach().cpu().double().numpy() if isinstance(X, torch.Tensor) else X
@@ -299,11 +321,12 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     ----------
     report_ : dict of numpy.ndarray
         A table, ``pd.DataFrame(report_)``: by candidate its kernel, metric, bandwidth, penalty, the rows it was judged on,
-        leave-one-out error and standard error in variances of the targets, weight in the prediction, and seconds.
+        leave-one-out error and standard error in variances of the targets (of their means where rows are equal), weight in the prediction, and seconds.
     error_, standard_error_ : float or numpy.ndarray of shape (k,)
-        Mean squared error of what was chosen, by rows that took no part in the choice of weights, (13.6); one for each
-        output, in the ratio of their left-out errors. Bandwidths, penalties and metrics were found on all of them, so that
-        it is too small where there are fewer than some ten rows for each input. NaN for a single row.
+        Mean squared error of what was chosen, by rows that took no part in the choice of weights, (13.6), with what rows
+        that are equal differ by; one for each output, in the ratio of their left-out errors. Bandwidths, penalties and
+        metrics were found on all of them, so that it is too small where there are fewer than some ten rows for each input.
+        NaN for a single row. ``standard_error_`` is that of the first part.
     relevance_ : numpy.ndarray of shape (d,)
         Of each input, (13.14): for independent inputs the share of the predictions' variance that it has a part in.
     n_rows_ : int
@@ -327,7 +350,9 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     the few that are kept, and for one of them twice, up to 12 000 rows, conjugate gradients with n² numbers in float32 up
     to 100 000, and landmarks beyond.
     For fewer than a hundred different rows the penalties are those of greatest evidence, (13.13).
-    Rows that are equal count as one with the mean of their targets and the sum of their weights.
+    Rows that are equal count as one with the mean of their targets and the sum of their weights; where fewer than ten rows
+    differ, and each is there ten times in the mean, as up to twenty, each with its part of them. With fewer
+    copies the prediction is the mean.
 
     References
     ----------

@@ -171,6 +171,8 @@ def labels(estimator: BaseEstimator, y: Any, X: torch.Tensor | Sparse) -> np.nda
     y = column_or_1d(y, warn=True)
     if y.dtype.kind == "f":
         assert_all_finite(y, input_name="y")
+    if y.dtype.kind == "O" and None in y.tolist():
+        raise ValueError(f"y holds None in row {y.tolist().index(None)}; expected a label for each row")
     check_classification_targets(y)
     same_rows(X=X, y=y)
     return y

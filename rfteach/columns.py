@@ -7,6 +7,7 @@ __all__ = ['TableEncoder']
 
 # %% ../nbs/13a_columns.ipynb #13a649d6
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -44,7 +45,7 @@ class _Column:
         return number + [f"{self.name}={level}" for level in [*self.levels, last] if self.levels]
 
 
-def _read(values, name):
+def _read(values, name, warn):
     """A column as floats with NaN for gaps, or as an object array of levels with None for gaps."""
     kind = getattr(values, "dtype", None)
     categories = hasattr(kind, "categories")
@@ -62,6 +63,9 @@ def _read(values, name):
             raise ValueError(f"column {name!r} mixes numbers with {word!r}; expected numbers, or levels of a category")
         elif strange := [v for v in here if not (isinstance(v, (str, bool, np.bool_)) or _is_number(v))]:
             raise TypeError(f"column {name!r} holds {type(strange[0]).__name__}; expected numbers, words or booleans")
+        elif warn and not categories and _are_numbers({v for v in here if isinstance(v, str)}):
+            warnings.warn(f"column {name!r} holds numbers as words and is taken for a category; pandas.to_numeric makes numbers "
+                          "of them, astype('category') says that they are none", stacklevel=2)
     elif A.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: column {name!r} has dtype {A.dtype}")
     else:
@@ -73,6 +77,14 @@ def _read(values, name):
 
 def _is_number(v):
     return isinstance(v, (int, float, np.number)) and not isinstance(v, (bool, complex, np.complexfloating))
+
+
+def _are_numbers(words):
+    """Whether words read as numbers, and are too many for the codes of a category."""
+    try:
+        return len({float(word) for word in words}) > 10
+    except ValueError:
+        return False
 
 
 def _is_gap(v):
@@ -176,7 +188,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            If a column is neither numbers nor levels, or holds infinity: by its name.
+            If a column is neither numbers nor levels, or holds infinity: by its name; if two have the same name.
+
+        Warns
+        -----
+        UserWarning
+            If all words of a column read as numbers, more than ten of them.
         """
         max_levels = integer(2, max_levels=self.max_levels)
         columns = self._columns(X, reset=True)
@@ -218,15 +235,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             raise TypeError("X is sparse; expected a table with columns, which X.toarray() makes of it")
         named = hasattr(X, "columns") and hasattr(X, "__getitem__")
         if not named:
-            A = np.asarray(X)  # which makes words of all where a list has words and numbers
+            try:
+                A = np.asarray(X)  # which makes words of all where a list has words and numbers
+            except ValueError as error:
+                raise ValueError(f"X must be a table with as many values in each row ({error})") from error
             X = np.array(X, dtype=object) if A.dtype.kind in "US" and isinstance(X, (list, tuple)) else A
         if not named and X.ndim != 2:
             raise ValueError(f"X: Expected 2D array, got {X.ndim}D array of shape {X.shape}. Reshape your data.")
         names = list(X.columns) if named else [f"x{j}" for j in range(X.shape[1])]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"X has {names.count(twice)} columns named {twice!r}; expected a name for each")
         if not names or not len(X):
             none = "0 feature(s)" if len(X) else "0 sample(s)"  # in scikit-learn's words
             raise ValueError(f"X is empty: {none} (shape=({len(X)}, {len(names)})) while a minimum of 1 is required.")
         validate_data(self, X, reset=reset, skip_check_array=True)  # number and names of the columns
         if named:
-            return [(name, _read(X.iloc[:, j] if hasattr(X, "iloc") else X[name], name)) for j, name in enumerate(names)]
-        return [(name, _read(X[:, j], name)) for j, name in enumerate(names)]
+            return [(name, _read(X.iloc[:, j] if hasattr(X, "iloc") else X[name], name, reset)) for j, name in enumerate(names)]
+        return [(name, _read(X[:, j], name, reset)) for j, name in enumerate(names)]

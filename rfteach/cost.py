@@ -28,7 +28,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Work:
-    """What a computation does: ``products`` F, ``functions`` V and ``numbers`` M of (13.17), and ``memory``, the bytes
+    """What a computation does: ``products`` F, ``functions`` V and ``numbers`` M of (13.15), and ``memory``, the bytes
     that it holds at once beside the data."""
 
     products: float = 0.0
@@ -46,7 +46,7 @@ class Work:
         return Work(n * self.products, n * self.functions, n * self.numbers, self.memory)
 
     def seconds(self, machine):
-        """T of (13.17)."""
+        """T of (13.15)."""
         return self.products / machine.products + self.functions / machine.functions + self.numbers / machine.numbers
 
 # %% ../nbs/13e_cost.ipynb #13d00011
@@ -103,7 +103,7 @@ def _half(n, N):
 
 
 def _ridge(n, N, k, rows):
-    """Ridge regression with leave-one-out errors (13.18); ``rows`` is the work of making all rows once."""
+    """Ridge regression with leave-one-out errors (13.16); ``rows`` is the work of making all rows once."""
     r = min(n, N)
     scores = Work(2 * n * r * (1 + k) * _PENALTIES, 0, 2 * n * r)
     if n > N:
@@ -180,7 +180,7 @@ COUNTED: dict[str, Counted] = {
 def cost(
     name: str, n: int, d: int, *, n_components: int | None = None, k: int = 1, machine: Machine, dtype: str = "float64"
 ) -> Cost:
-    """Seconds and bytes that a fit takes, by (13.17) to (13.19).
+    """Seconds and bytes that a fit takes, by (13.15) to (13.17).
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, ArrayLike, Seed, Sparse, one_pool, power_of_two, row_hashes
+from .arrays import Array, ArrayLike, Seed, Sparse, one_pool, power_of_two, row_hashes, spread_of_copies
 from .checks import number
 from .ridge import Spectrum
 from .uncertainty import LocalScale, Posterior, local_scale
@@ -76,16 +76,16 @@ def inputs_of(X: torch.Tensor | Sparse) -> torch.Tensor:
 
 
 def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, places: np.ndarray,
-             predictions: torch.Tensor | Callable[[], torch.Tensor]) -> LeftOut:
+             predictions: torch.Tensor | Callable[[], torch.Tensor], like: torch.Tensor | None = None) -> LeftOut:
     r"""The errors at rows X (n, d) with targets Y (n, k) and weights w (n,), or None, of predictions made without them.
 
     ``places`` (m,) count the different rows as `rfteach.arrays.distinct_rows` does, ``predictions`` (m, k) are for
     these, or what computes them when they are first asked for. Each copy has an error of its own; of many rows 1000
-    are drawn.
+    are drawn. ``like`` (n, D): rows are copies where those of ``like`` are; None stands for X.
     """
     w = None if w is None else w / power_of_two(w)
     kept = np.arange(len(Y)) if w is None else np.flatnonzero((w / w.max()).cpu().numpy() > 0)
-    group = np.unique(row_hashes(X)[kept], return_inverse=True)[1]
+    group = np.unique(row_hashes(X if like is None else like)[kept], return_inverse=True)[1]
     place = np.full(len(kept), -1)
     place[places] = np.arange(len(places))
     kept, place = kept[place[group] >= 0], place[group][place[group] >= 0]
@@ -108,7 +108,8 @@ def by_others(spectrum: Spectrum, B: torch.Tensor, w: torch.Tensor, lam: float, 
 
 class LeftOutMixin:
     r"""What intervals and probabilities rest on. ``_fit`` sets ``_unseen``, the places and predictions that `left_out`
-    takes; ``_leaves_out`` says when it does. ``_kept``, where there is such a method, gives what ``_conclude`` has not kept.
+    takes, and may be what says which rows are copies; ``_leaves_out`` says when it does. To ``error_`` and ``errors_`` of the
+    means of copies is added what copies differ by, which no prediction can tell. ``_kept``, where there is such a method, gives what ``_conclude`` has not kept.
     """
 
     _leaves_out = "n_folds other than None, and more than one different row"
@@ -116,6 +117,11 @@ class LeftOutMixin:
     def _conclude(self, X, Y, w):
         unseen = vars(self).pop("_unseen", None)
         self._left_out = None if unseen is None else left_out(X, Y, w, *unseen)
+        if "error_" in vars(self):
+            spread = self._shaped(spread_of_copies(unseen[2] if unseen and len(unseen) > 2 else X, Y, weight=w).cpu().numpy())
+            self.error_ = self.error_ + spread
+            if "chosen_" in vars(self):
+                self.errors_ = {name: error + spread for name, error in self.errors_.items()}
 
     @property
     def left_out_(self) -> LeftOut:

@@ -73,10 +73,12 @@ class Candidate:
     family : str
         One of ``FAMILIES``; or "plane" or "constant".
     metric : {"standard", "rough", "smooth", "left out", "gradients"}
-        Of the coordinates: see `Metric`.
+        Of the coordinates, see ``METRICS``.
     bandwidth, lam : float
         In these coordinates; penalty λ.
     left_out : torch.Tensor of shape (n, k)
+        What is predicted for each row without it; in a learned metric moved off the targets, so that residuals are √c of (13.12)
+        times as large.
     error, standard_error : float
         Mean square of the rows' residuals under ``left_out``, summed over outputs.
     n_rows : int
@@ -132,7 +134,7 @@ class Metric:
         return 1 / (1 - min(1.0, self.n_rows / n) * (1 - 1 / self.flattery))
 
 
-def _by_bandwidths(rows, kernel, criterion):
+def _by_bandwidths(rows, go_on, kernel, criterion):
     """None where the rows carry no more than one bandwidth."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the best of its iterations will do
@@ -143,9 +145,21 @@ def _by_bandwidths(rows, kernel, criterion):
     return Metric(scales, math.exp(2 * found.n_bandwidths / len(rows)), len(rows))
 
 
-def _by_gradients(rows):
-    """None where no round of learning beats the start on rows that took no part."""
-    found = learn_metric(rows.Z, rows.Y, rows.w, Matern(1.5, 3.0))
+class _TimeIsUp(Exception):
+    pass
+
+
+def _by_gradients(rows, go_on):
+    """None where no round of learning beats the start on rows that took no part, or the time did not do."""
+
+    def report():
+        if not go_on():
+            raise _TimeIsUp
+
+    try:
+        found = learn_metric(rows.Z, rows.Y, rows.w, Matern(1.5, 3.0), report=report)
+    except _TimeIsUp:
+        return None
     if not found.n_rounds:
         return None
     residuals = found.residuals[found.metric, found.n_rounds]
@@ -156,8 +170,8 @@ def _by_gradients(rows):
 
 
 _MOST_COLUMNS = 60  # that bandwidths are learned for
-METRICS = {  # how each is learned from rows, from how many, and how many it wants for each column
-    "standard": (lambda rows: Metric(), 0, 0),
+METRICS = {  # how each is learned from rows while the time does, from how many, and how many it wants for each column
+    "standard": (lambda rows, go_on: Metric(), 0, 0),
     "rough": (partial(_by_bandwidths, kernel="laplacian1", criterion="evidence"), 1000, 0),
     "smooth": (partial(_by_bandwidths, kernel="gaussian", criterion="evidence"), 500, 0),
     "left out": (partial(_by_bandwidths, kernel="laplacian1", criterion="loo"), 1000, 10),
@@ -275,7 +289,7 @@ def race(
     for name, (learn, m, least) in METRICS.items():
         if m and (not go_on(0.8 * until) or D == 1 or D > _MOST_COLUMNS and learn is not _by_gradients or len(rows) < least * D):
             continue
-        metric = learn(rows.first(m))
+        metric = learn(rows.first(m), partial(go_on, until))
         if metric is None:
             continue
         metrics[name], U = metric, metric(scouts.Z)

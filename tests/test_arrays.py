@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from threadpoolctl import ThreadpoolController, threadpool_info
 
 from rfteach import arrays
-from rfteach.arrays import as_tensor, distinct_rows, memory_budget, random_generator, row_blocks, row_hashes, tiles
+from rfteach.arrays import as_tensor, distinct_rows, memory_budget, random_generator, row_blocks, row_hashes, spread_of_copies, tiles
 from rfteach.arrays import validate_input
 from rfteach.estimators import Regressor
 
@@ -224,6 +224,23 @@ def test_distinct_rows(storage):
     np.testing.assert_allclose(same_means, means, atol=1e-14)
     np.testing.assert_array_equal(X[distinct_rows(storage(X), weight=w)], X[rows])
     assert (X[distinct_rows(storage(X), seed=1)] != X[distinct_rows(storage(X))]).any()
+
+
+@pytest.mark.parametrize("storage", [torch.from_numpy, sp.csr_array])
+def test_spread_of_copies(storage):
+    rng = np.random.default_rng(0)
+    X, Y, w = rng.integers(3, size=(40, 2)).astype(float), rng.normal(size=(40, 2)), rng.uniform(0, 2, 40)
+    w[:5] = 0
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y0": Y[:, 0], "y1": Y[:, 1], "w": w})
+    wanted = np.zeros(2)
+    for _, part in frame[w > 0].groupby(["a", "b"]):
+        for j in range(2):
+            y = part[f"y{j}"]
+            wanted[j] += part["w"] @ (y - np.average(y, weights=part["w"])) ** 2 / w.sum()
+    found = spread_of_copies(storage(X), torch.from_numpy(Y), weight=w)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    np.testing.assert_allclose(spread_of_copies(storage(X), torch.from_numpy(Y), weight=1e300 * w), wanted, rtol=1e-12)
+    assert not spread_of_copies(torch.arange(4.0)[:, None], torch.ones(4, 1)).any()
 
 
 def openblas_threads():

@@ -455,3 +455,50 @@ def test_weights_of_any_size(weight, everywhere):
         assert np.isfinite(model.predict_interval(X)).all()
     if everywhere:
         assert np.allclose(model.predict(X), AutoKernelRegressor(**QUICK).fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize("levels", [2, 3, 9])
+def test_few_different_rows_are_told_apart(levels):
+    """Leaving out all copies of one of two rows says nothing; the means of the levels are there all the same."""
+    rng = np.random.default_rng(levels)
+    x = rng.integers(levels, size=600)
+    mean = 3.0 * rng.permutation(levels)
+    y = mean[x] + rng.normal(size=600)
+    model = AutoKernelRegressor().fit(x[:, None].astype(str), y)
+    said = model.predict(np.arange(levels)[:, None].astype(str))
+    np.testing.assert_allclose(said, [y[x == j].mean() for j in range(levels)], atol=0.3)
+    assert 0.8 < model.error_ < 1.2 and 0.8 < model.relevance_[0] < 1.2
+    low, high = model.predict_interval(x[:, None].astype(str), 0.9).T
+    assert 0.85 < np.mean((low <= y) & (y <= high)) < 0.95
+
+
+def test_few_different_rows_of_noise_cost_little():
+    added = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, y = rng.integers(2, size=(60, 2)), rng.normal(size=60)
+        added.append(np.mean(AutoKernelRegressor().fit(X, y).predict(X) ** 2) - y.mean() ** 2)
+    assert np.mean(added) < 0.05  # the means of four levels would add 3 / 60
+
+
+def test_probabilities_of_few_different_rows():
+    rng = np.random.default_rng(0)
+    x = rng.integers(2, size=300)
+    c = rng.random(300) < np.where(x, 0.9, 0.1)
+    said = AutoKernelClassifier().fit(x[:, None], c).predict_proba([[0], [1]])[:, 1]
+    np.testing.assert_allclose(said, [c[x == 0].mean(), c[x == 1].mean()], atol=0.08)
+
+
+def test_learning_gradients_ends_with_the_time():
+    rng = np.random.default_rng(0)
+    rows = race.Rows(*map(torch.from_numpy, (rng.normal(size=(60, 4)), rng.normal(size=(60, 1)), np.ones(60))))
+    asked = []
+    assert race._by_gradients(rows, lambda: asked.append(1) or len(asked) < 3) is None
+    assert len(asked) == 3
+
+
+def test_single_precision_comes_back_from_a_frame():
+    X, y = problem(40)
+    for kind, wanted in (("float32", np.float32), ("float64", np.float64)):
+        frame = pd.DataFrame(X.astype(kind), columns=list("abc")).assign(word=["u", "v"] * 20)
+        assert AutoKernelRegressor(**QUICK).fit(frame, y).predict(frame).dtype == wanted

@@ -147,3 +147,21 @@ def test_in_a_pipeline(table):
     model = make_pipeline(TableEncoder(), NystroemFeatures(n_components=60, random_state=0), RandomFeatureRidge())
     assert clone(model).fit(table, y).score(table, y) > 0.9
     assert clone(TableEncoder(max_levels=7)).max_levels == 7
+
+
+def test_numbers_as_words_are_said():
+    words = np.arange(40).astype(str)
+    with pytest.warns(UserWarning, match="column 'x0' holds numbers as words"):
+        TableEncoder().fit(words[:, None])
+    with pytest.warns(UserWarning, match="'size'"):
+        encoder = TableEncoder().fit(pd.DataFrame({"size": words.astype(object)}))
+    for quiet, kind in ((words, "category"), ([*words[:10]] * 4, object), ([*words[:-1], "none"], object)):
+        TableEncoder().fit(pd.DataFrame({"size": pd.Series(quiet, dtype=kind)}))
+    assert encoder.transform(pd.DataFrame({"size": ["3"]})).any()  # and nothing is said of a batch
+
+
+def test_names_that_come_twice_and_ragged_rows():
+    with pytest.raises(ValueError, match="X has 2 columns named 'a'"):
+        TableEncoder().fit(pd.DataFrame(np.ones((3, 3)), columns=["a", "b", "a"]))
+    with pytest.raises(ValueError, match="X must be a table with as many values in each row"):
+        TableEncoder().fit([[1.0, 2.0], [3.0]])

@@ -44,7 +44,7 @@ SETTINGS = [
     "item_bytes", "j", "judge.model", "judge.order", "judge.units", "kdim", "keep", "keeps_dtype",
     "kept", "key_mask", "key_padding_mask", "kind", "kwargs", "label", "landmark_ridge.w", "largest_waves.n", "last",
     "law", "law_of_spectrum.like", "law_of_spectrum.spectrum", "law_polynomials.p", "laws",
-    "learn_metric.w", "least_error.probability", "left", "left_name", "left_out", "left_out.places",
+    "learn_metric.w", "least_error.probability", "left", "left_name", "left_out", "left_out.like", "left_out.places",
     "limited.seconds", "machine", "match", "max_bytes", "max_candidates", "max_iter", "max_levels",
     "measure.seconds", "memory", "method", "metric", "missing", "module", "modules", "momentum",
     "most", "n_bytes", "n_draws", "n_folds", "n_iter_no_change", "n_levels", "n_points", "n_simple",

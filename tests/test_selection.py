@@ -9,6 +9,8 @@ from sklearn.linear_model import LinearRegression, RidgeCV
 from sklearn.svm import SVR
 
 from rfteach.adaptive import AdaptiveFeatureRegressor
+from rfteach.agop import RFMRegressor
+from rfteach.auto import AutoKernelRegressor
 from rfteach.srfe import SRFERegressor
 from rfteach.harfe_regressor import HARFERegressor
 from rfteach.selection import (
@@ -295,3 +297,21 @@ def test_active_inputs_of_an_expansion_beside_a_plane():
         model = clone(MODELS["adaptive"]).set_params(max_iter=30).fit(X, Y)
         assert {i for s in model.active_sets_ for i in s} <= set(model.active_inputs_.tolist())
         assert np.isclose(model.set_shares_.sum(), 1)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("model", [*MODELS.values(), RFMRegressor(), AutoKernelRegressor()], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_error_is_that_of_a_single_target_where_rows_repeat(model, outputs):
+    """Thirty rows, each some thirty times: the error of their means would be a thirtieth of it."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(30, size=(900, 1)).astype(float)
+    noise = np.arange(1, outputs + 1)
+    y = X / 8 + noise * rng.normal(size=(900, outputs))
+    model = clone(model)
+    if "n_reduced" in model.get_params():
+        model.set_params(n_reduced=1)
+    model.fit(X, y[:, 0] if outputs == 1 else y)
+    np.testing.assert_allclose(np.ravel(model.error_), noise**2, rtol=0.2)
+    if hasattr(model, "chosen_"):
+        assert all((np.ravel(error) > 0.8 * noise**2).all() for error in model.errors_.values())
