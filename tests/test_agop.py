@@ -393,3 +393,16 @@ def test_left_out_predictions_belong_to_their_rows():
     assert np.isclose(np.mean(left.residuals**2), model.error_, rtol=1e-6)
     classifier = RFMClassifier().fit(X, y > y.mean())
     assert np.mean(-np.log(classifier.predict_proba(X)[np.arange(len(y)), (y > y.mean()).astype(int)])) < 0.3
+
+
+def test_a_wrong_seed_is_refused_whatever_the_solver():
+    X = np.arange(20.0)[:, None]
+    with pytest.raises(TypeError, match="random_state must be"):
+        RFMRegressor(random_state="hello").fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="random_state"):
+        RFMRegressor(random_state=-1).fit(X, X[:, 0])
+
+
+def test_labels_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="y holds None in row 10"):
+        RFMClassifier().fit(np.arange(20.0)[:, None], ["a"] * 10 + [None] * 10)

@@ -256,3 +256,12 @@ def test_fits_have_one_pool():
         before = openblas_threads()
         assert Looks().fit([[1.0], [2.0]], [1.0, 2.0]).threads_ <= {1}
         assert openblas_threads() == before
+
+
+def test_dates_are_refused_by_name():
+    days = pd.date_range("2020-01-01", periods=4)
+    for frame in (pd.DataFrame({"day": days, "x": range(4)}), pd.DataFrame({"day": days.date})):
+        with pytest.raises((TypeError, ValueError), match="X"):
+            validate_input(BaseEstimator(), frame, reset=True)
+        with pytest.raises((TypeError, ValueError), match="Z must be"):
+            as_tensor(frame, name="Z")
