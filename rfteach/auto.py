@@ -274,16 +274,16 @@ def _tell(bar, errors, c):
 
 
 def _copies_apart(Z, w, rng):
-    """What rows are told apart by, (n, D + 1): where few differ, their many copies are dealt into parts; else they are one row."""
-    part = np.zeros(len(Z))
+    """What rows are told apart by: where few differ, one column more, that deals their many copies into parts; else Z itself."""
     kept = np.arange(len(Z)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
     group = np.unique(row_hashes(Z)[kept], return_inverse=True)[1]
     n_different = group.max() + 1
-    if n_different < _FEWEST and len(kept) >= _PARTS // 2 * n_different:
-        order = rng.permutation(len(kept))
-        for g in range(n_different):
-            copies = order[group[order] == g]
-            part[kept[copies]] = np.arange(len(copies)) % _PARTS
+    if n_different >= _FEWEST or len(kept) < _PARTS // 2 * n_different:
+        return Z
+    part, order = np.zeros(len(Z)), rng.permutation(len(kept))
+    for g in range(n_different):
+        copies = order[group[order] == g]
+        part[kept[copies]] = np.arange(len(copies)) % _PARTS
     return torch.cat([Z, torch.from_numpy(part).to(Z)[:, None]], 1)
 
 
