@@ -386,7 +386,8 @@ class _Machine(Model):
         number("[0, inf)", "loo", alpha=self.alpha)
         number("[0, inf)", shrinkage=self.shrinkage)
         flag(fit_intercept=self.fit_intercept, verbose=self.verbose)
-        random_generator(self.random_state)
+        if self.random_state is not None:  # which would take the seed from NumPy's own state
+            random_generator(self.random_state)
         kernel = self._own_kernel()
         if np.ndim(kernel.bandwidth):
             raise ValueError(f"bandwidth must be one number, of median distances, got {kernel.bandwidth!r}")

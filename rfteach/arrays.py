@@ -638,7 +638,7 @@ def spread_of_copies(
     >>> spread_of_copies(X, Y)
     tensor([0.6667], dtype=torch.float64)
     """
-    w = torch.ones(len(Y), dtype=torch.float64, device=Y.device) if weight is None else torch.as_tensor(weight).to(Y.device)
+    w = torch.ones(len(Y), dtype=torch.float64, device=Y.device) if weight is None else torch.as_tensor(weight, device=Y.device)
     kept = (w > 0).cpu().numpy()
     Y, w = Y[kept].double(), w[kept].double() / w.max()
     group = np.unique(row_hashes(X)[kept], return_inverse=True)[1]
