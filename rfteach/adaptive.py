@@ -18,8 +18,9 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .anova import Uniform, WaveAnova
-from .arrays import distinct_rows, random_generator, row_blocks, without_units
+from .arrays import random_generator, row_blocks, without_units
 from .checks import box, choice, integer, number
+from .copies import distinct_rows
 from .estimators import observations
 from .expansion import Expansion, settle, store
 from .feature_ridge import RandomFeatureRidge

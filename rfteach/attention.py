@@ -14,7 +14,7 @@ import torch
 
 from .arrays import Array, ArrayLike, Seed, as_tensor, random_generator
 from .attention_engine import attend, exponentials_, key_bias, least_exponent, narrowed, per_key, quotient
-from .attention_engine import same_length, with_ones
+from .attention_engine import same_length, totals
 from .checks import choice, integer, number
 from .features import sample_frequencies
 
@@ -231,7 +231,7 @@ class FeatureMap:
         """The state after a block of keys was taken in."""
         m, V = state
         P, R = self.keys(k, h, m)
-        return R, V * exponentials_(m - R).mT + P.mT @ with_ones(v)
+        return R, V * exponentials_(m - R).mT + totals(P.mT, v)
 
     def read(self, state, q):
         """The answers to a block of queries, of shape (..., L, Ev)."""

@@ -11,7 +11,6 @@ import math
 import torch
 from torch.nn import functional as F
 
-from .arrays import Seed
 from .attention import FeatureMap, attention_frequencies, check_kind
 from .attention_engine import attend, key_bias, narrowed, same_length
 from .checks import choice, integer, number

@@ -18,10 +18,11 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import all_or_nothing, as_tensor, random_generator, row_hashes
+from .arrays import all_or_nothing, as_tensor, random_generator
 from .averaging import combine
 from .checks import flag, number
 from .columns import TableEncoder
+from .copies import row_groups
 from .estimators import Classifier, Model, Regressor, observations, order_by_values
 from .intervals import IntervalMixin, ProbabilityMixin, calibrate, smoothed
 from .kernel_ridge import gram_times
@@ -275,9 +276,8 @@ def _tell(bar, errors, c):
 
 def _copies_apart(Z, w, rng):
     """What rows are told apart by: where few differ, one column more, that deals their many copies into parts; else Z itself."""
-    kept = np.arange(len(Z)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
-    group = np.unique(row_hashes(Z)[kept], return_inverse=True)[1]
-    n_different = group.max() + 1
+    kept, rows, group = row_groups(Z, weight=w)
+    n_different = len(rows)
     if n_different >= _FEWEST or len(kept) < _PARTS // 2 * n_different:
         return Z
     part, order = np.zeros(len(Z)), rng.permutation(len(kept))

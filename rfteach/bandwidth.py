@@ -19,8 +19,9 @@ from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, distinct_rows, one_pool, random_generator, row_hashes
+from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, one_pool, random_generator
 from .checks import choice, integer, number
+from .copies import distinct_rows, row_groups
 from .distances import draw_pairs, order_statistics, pair_distances
 from .kernels import Kernel, as_kernel
 from .ridge import cholesky
@@ -42,7 +43,8 @@ def _from_sample(rows, m, confidence, rng):
     """The median of m drawn pairs with its interval (4.9); of the positive distances where it is zero."""
     squares = rows.pairs(*draw_pairs(rows.n, m, rng))
     if np.median(squares.cpu().numpy()) == 0:
-        _, label, sizes = np.unique(row_hashes(rows.X), return_inverse=True, return_counts=True)
+        label = row_groups(rows.X).group
+        sizes = np.bincount(label)
         if len(sizes) > 1:
             squares = rows.pairs(*_draw_different(label, sizes, m, rng))
         squares = squares[squares > 0]

@@ -20,9 +20,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import ArrayLike, all_or_nothing, as_tensor, distinct_rows, row_blocks, row_hashes
+from .arrays import ArrayLike, all_or_nothing, as_tensor, row_blocks
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
+from .copies import distinct_rows, row_hashes
 from .eigenpro_engine import KernelSpace, centred, mean_square, own_kernel
 from .eigenpro_training import ENOUGH, flat, new_seed, stalled
 from .estimators import Classifier, Model, Regressor

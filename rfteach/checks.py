@@ -18,7 +18,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from .arrays import Array, ArrayLike, Like, Sparse, as_tensor, refuse_masked
+from .arrays import ArrayLike, Like, Sparse, as_tensor, refuse_masked
 
 # %% ../nbs/00b_checks.ipynb #a4463c28
 def _expected(words, *rest):

@@ -9,7 +9,7 @@ __all__ = ['TableEncoder']
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp

@@ -18,9 +18,10 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
-from .arrays import Array, ArrayLike, as_tensor, distinct_rows, empty, power_of_two, row_blocks, row_hashes, tiles
+from .arrays import Array, ArrayLike, as_tensor, empty, power_of_two, row_blocks, tiles
 from .bandwidth import fit_kernel
 from .checks import flag, integer, number, same_rows
+from .copies import distinct_rows, row_hashes
 from .estimators import Regressor, observations
 from .intervals import IntervalMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times, targets_of_rows

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import all_or_nothing, distinct_rows
+from .arrays import all_or_nothing
 from .checks import choice, flag, integer, labels, number
+from .copies import distinct_rows
 from .eigenpro_engine import Data, squared_errors, wrong_labels
 from .eigenpro_shares import SharedCheckpoint, SharedDescent
 from .eigenpro_training import Checkpoint, fingerprint, go_on, new_seed, one_pass, start, train

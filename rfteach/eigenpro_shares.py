@@ -13,7 +13,7 @@ import torch
 
 from .eigenpro_engine import Descent, KernelSpace
 from .eigenpro_training import Checkpoint
-from .preconditioning import Momentum, mixed_product
+from .preconditioning import mixed_product
 from .processes import Talk
 
 # %% ../nbs/08f_eigenpro_shares.ipynb #8f0e000b

@@ -6,7 +6,7 @@
 __all__ = ['Model', 'Supervised', 'Regressor', 'observations', 'order_by_values', 'Classifier', 'Transformer']
 
 # %% ../nbs/00c_estimators.ipynb #8425dd54
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,8 +16,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin, TransformerMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, Like, Sparse, all_or_nothing, distinct_rows, one_pool, power_of_two, row_hashes, validate_input
+from .arrays import Array, all_or_nothing, one_pool, power_of_two, validate_input
 from .checks import labels, targets, weights
+from .copies import distinct_rows, row_hashes
 
 # %% ../nbs/00c_estimators.ipynb #ae23047e
 class Model(BaseEstimator):

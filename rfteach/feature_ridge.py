@@ -6,8 +6,6 @@
 __all__ = ['RandomFeatureRidge', 'RandomFeatureRidgeClassifier']
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00006
-import math
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
@@ -20,9 +18,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, distinct_rows, needs_grad
-from .arrays import power_of_two, resolve_device, row_blocks, row_hashes
+from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, needs_grad
+from .arrays import power_of_two, resolve_device, row_blocks
 from .checks import choice, number, penalties, targets, weights
+from .copies import distinct_rows, spread_of_copies
 from .estimators import Classifier, Regressor, Supervised
 from .features import RandomFourierFeatures
 from .intervals import LawMixin, ProbabilityMixin, by_others
@@ -211,8 +210,7 @@ class _FeatureRidge(_Mapped):
         scale, unit = power_of_two(Y), power_of_two(w, dtype)
         Y, w = Y.double() / scale, w / unit
         rows, y, W = distinct_rows(X, Y, weight=w)  # (3.19)
-        group = np.unique(row_hashes(X), return_inverse=True)[1] if len(rows) < len(Y) else None
-        spread = torch.zeros_like(y[0]) if group is None else _spread_of_copies(Y, w, y, group)
+        spread = w.sum() * spread_of_copies(X, Y, weight=w) if len(rows) < len(Y) else torch.zeros_like(y[0])
         X = X[rows]
         self._fit_map(X, like, y * scale)
         table = self._table(X, like, y, W.to(dtype))
@@ -269,11 +267,6 @@ class _FeatureRidge(_Mapped):
             c, intercept = c.to(Z), intercept.to(Z)
             parts.append(Z @ c + intercept)
         return torch.cat(parts)
-
-
-def _spread_of_copies(y, w, means, group):
-    """The last sum of (3.19) over all rows (k,); ``group`` (n,) is each row's place in means."""
-    return w.to(y) @ (y - means[group]).square()
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c0000f
 def _one_pass(estimator):

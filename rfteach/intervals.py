@@ -20,8 +20,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, ArrayLike, Seed, Sparse, one_pool, power_of_two, row_hashes, spread_of_copies
+from .arrays import Array, ArrayLike, Seed, Sparse, one_pool, power_of_two
 from .checks import number
+from .copies import row_groups, spread_of_copies
 from .ridge import Spectrum
 from .uncertainty import LocalScale, Posterior, local_scale
 
@@ -79,13 +80,12 @@ def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, 
              predictions: torch.Tensor | Callable[[], torch.Tensor], like: torch.Tensor | None = None) -> LeftOut:
     r"""The errors at rows X (n, d) with targets Y (n, k) and weights w (n,), or None, of predictions made without them.
 
-    ``places`` (m,) count the different rows as `rfteach.arrays.distinct_rows` does, ``predictions`` (m, k) are for
+    ``places`` (m,) count the different rows as `rfteach.copies.distinct_rows` does, ``predictions`` (m, k) are for
     these, or what computes them when they are first asked for. Each copy has an error of its own; of many rows 1000
     are drawn. ``like`` (n, D): rows are copies where those of ``like`` are; None stands for X.
     """
     w = None if w is None else w / power_of_two(w)
-    kept = np.arange(len(Y)) if w is None else np.flatnonzero((w / w.max()).cpu().numpy() > 0)
-    group = np.unique(row_hashes(X if like is None else like)[kept], return_inverse=True)[1]
+    kept, _, group = row_groups(X if like is None else like, weight=None if w is None else w / w.max())
     place = np.full(len(kept), -1)
     place[places] = np.arange(len(places))
     kept, place = kept[place[group] >= 0], place[group][place[group] >= 0]

@@ -15,7 +15,7 @@ import torch
 from numpy.polynomial.legendre import leggauss
 from scipy import stats
 
-from .arrays import ArrayLike, as_tensor
+from .arrays import as_tensor
 
 # %% ../nbs/10i_laws.ipynb #10a1000d
 def law_polynomials(laws: Sequence["Law"], U: torch.Tensor, p: int) -> torch.Tensor:

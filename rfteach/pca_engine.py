@@ -69,11 +69,10 @@ class Scatter:
         """Means, and sums of squares and products in units, in one reading after one of some rows for a shift."""
         n, plain = len(X), unit is None
         unit = torch.ones_like(self.unit) if plain else unit
-        xp, A, r, M = torch, X, unit, torch.zeros_like(self.M)
-        S, left, shift = M, torch.zeros_like(unit), torch.zeros_like(X[0] if plain else unit)
+        xp, A, r, S = torch, X.detach(), unit, self.M
         if X.device.type == "cpu":  # NumPy's product of a matrix with itself does half of the work
-            xp, A = np, X.detach().numpy()
-            r, S, left, shift = (T.numpy() for T in (unit, M, left, shift))
+            xp, A, r, S = np, A.numpy(), r.numpy(), S.numpy()
+        S, left, shift = xp.zeros_like(S), xp.zeros_like(r), xp.zeros_like(A[0] if plain else r)
         some = A[:: min(16, 1 + n // 1000)]  # near the means is near enough
         with np.errstate(over="ignore", invalid="ignore"):  # then comes another unit
             square = 0 * shift
@@ -88,13 +87,17 @@ class Scatter:
             shift = xp.where(same, A[0] if plain else A[0] / r, shift)
             near = xp is np and bool((2 * shift * shift <= square).all())  # no larger than the spread: no copy
             shift = 0 * shift if near else shift
+            room, product = None, xp.zeros_like(S, dtype=shift.dtype)  # memory that is there from block to block
             for rows in self._rows(A):
                 B = A[rows] if plain else A[rows] / r
-                B = B if near else B - shift
+                if not near:
+                    room = xp.empty_like(B) if room is None else room
+                    B = xp.subtract(B, shift, out=room[: len(B)])
                 left += xp.full_like(B[:, 0], 1 / n) @ B
-                S += B.T @ B if self.full else (B * B).sum(0, dtype=xp.float64)
-        shift, left = (torch.as_tensor(T, device=M.device) for T in (shift, left))
-        return (shift.double() + left) * unit, M - n * self.outer(left)
+                S += xp.matmul(B.T, B, out=product) if self.full else (B * B).sum(0, dtype=xp.float64)
+            S -= n * (xp.outer(left, left) if self.full else left * left)
+        shift, left, M = (torch.as_tensor(T, device=X.device) for T in (shift, left, S))
+        return (shift.double() + left) * unit, M
 
     def spread(self):
         """Standard deviations in units; 0 for columns that are constant up to rounding."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from html import escape
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes

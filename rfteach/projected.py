@@ -16,9 +16,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import distinct_rows, power_of_two, random_generator, row_hashes, without_units
+from .arrays import power_of_two, random_generator, without_units
 from .chaos import SparsePCE
 from .checks import choice, integer
+from .copies import distinct_rows, row_groups
 from .estimators import Regressor, Transformer
 from .intervals import IntervalMixin
 from .kernels import Gaussian
@@ -458,7 +459,7 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
         found = judge(self, X[rows], Y / units, w, units, self._one_column, fit=fit)
         if found is not None:  # places as the order of X itself counts them
             places, predictions = self._unseen
-            self._unseen = np.unique(row_hashes(X), return_inverse=True)[1][rows[places]], predictions
+            self._unseen = row_groups(X).group[rows[places]], predictions
         self._planes = found and [
             None if name == "expansion" else (slopes.numpy() * unit, float(offset) * unit)
             for name, slopes, offset, unit in zip(found.names, found.slopes, found.intercepts, units.tolist())

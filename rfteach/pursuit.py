@@ -154,7 +154,7 @@ class _Support:
             M = self.G.clone()
             M.diagonal().add_(max(self.penalty, 1e3 * self.eps * len(M) * size))
             L = torch.linalg.cholesky(M)
-        inverse = torch.cholesky_inverse(L).diagonal()
+        inverse = torch.linalg.solve_triangular(L, torch.eye(len(L)).to(L), upper=False).square_().sum(0)
         return float((inverse / (size + self.penalty)).sqrt().median())
 
 # %% ../nbs/07a_pursuit.ipynb #cde8ae0e
@@ -260,8 +260,8 @@ def harfe(
 
 def _select(z, s, selection):
     """Indices of the entries of z that make the next support, in ascending order."""
-    S = torch.topk(z if selection == "positive" else z.abs(), s, sorted=False).indices
-    keep = z[S] != 0 if selection == "magnitude" else z[S] > 0
+    sizes, S = torch.topk(z if selection == "positive" else z.abs(), s, sorted=False)
+    keep = (z[S] if selection == "signed" else sizes) > 0
     return S[keep].sort().values
 
 # %% ../nbs/07a_pursuit.ipynb #7a0a0005

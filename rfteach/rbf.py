@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from sklearn.cluster import kmeans_plusplus
 
-from .arrays import all_or_nothing, as_tensor, distinct_rows, empty, needs_grad, random_generator, row_blocks
+from .arrays import all_or_nothing, as_tensor, empty, needs_grad, random_generator, row_blocks
 from .bandwidth import fit_kernel, numeric_targets
 from .checks import choice, integer, number, same_columns, weights
+from .copies import distinct_rows
 from .estimators import Regressor, Transformer
 from .feature_ridge import RandomFeatureRidge
 from .intervals import LawMixin

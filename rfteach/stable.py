@@ -8,7 +8,7 @@ __all__ = ['positive_stable', 'PowerExponential', 'PowerExponential1']
 # %% ../nbs/01b_stable.ipynb #5ab1e005
 import numpy as np
 import torch
-from scipy.special import gammaincinv, log1p
+from scipy.special import log1p
 
 from .arrays import needs_grad
 from .checks import number

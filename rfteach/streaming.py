@@ -18,8 +18,9 @@ import torch
 from scipy.linalg import LinAlgWarning
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import ArrayLike, Sparse, all_or_nothing, distinct_rows, power_of_two, resolve_device, row_hashes
+from .arrays import ArrayLike, Sparse, all_or_nothing, power_of_two, resolve_device
 from .checks import choice, number, targets, weights
+from .copies import distinct_rows, row_groups
 from .estimators import Regressor
 from .intervals import IntervalMixin, LeftOut, by_others, inputs_of
 from .moments import Moments, Sharing, Triangle, add_rows
@@ -164,7 +165,7 @@ class Stream(Sharing):
         """Keep some of the rows of X (n, d) with targets Y (n, k) and weights w (n,), before they are added.
 
         ``rows`` are the places of those that differ, ``y`` and ``v`` their targets and weights, as
-        `rfteach.arrays.distinct_rows` says; ``features`` gives those of rows of X.
+        `rfteach.copies.distinct_rows` says; ``features`` gives those of rows of X.
         """
         Y = Y.double()
         w = Y.new_ones(len(Y)) if w is None else w.to(Y)
@@ -174,9 +175,9 @@ class Stream(Sharing):
         if not len(some):
             return
         if len(rows) < len(Y):  # copies, or rows without weight
-            kept = np.flatnonzero(np.isfinite(numbers))
             place = np.zeros(len(Y), dtype=int)
-            place[kept] = np.unique(row_hashes(X)[kept], return_inverse=True)[1]
+            kept, _, group = row_groups(X, weight=np.isfinite(numbers))
+            place[kept] = group
         else:
             place = np.argsort(rows)
         here, place = torch.from_numpy(np.stack([some, place[some]])).to(Y.device)

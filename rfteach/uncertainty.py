@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from .arrays import Array, ArrayLike, Like, Seed, Sparse, as_tensor, power_of_two, random_generator
+from .arrays import Array, ArrayLike, Like, Seed, as_tensor, power_of_two, random_generator
 from .checks import flag, integer, number, same_columns, same_rows, system, weights
 from .features import RandomFourierFeatures
 from .kernel_ridge import gram_solve, gram_times

@@ -8,7 +8,7 @@ import pytest
 
 os.environ["SCIPY_ARRAY_API"] = "1"  # read when SciPy is imported; scikit-learn's contract skips a check without it
 
-FIRST = ["test_notebooks", "test_arrays", "test_datasets", "test_plots", "test_kernels",
+FIRST = ["test_notebooks", "test_arrays", "test_copies", "test_datasets", "test_plots", "test_kernels",
          "test_stable", "test_features", "test_ridge", "test_kernel_ridge", "test_conjugate", "test_bandwidth",
          "test_rbf", "test_orderq", "test_pursuit", "test_eigenpro", "test_shares", "test_centers", "test_pca", "test_surrogate", "test_adaptive",
          "test_attention", "test_columns", "test_auto", "test_uncertainty", "test_modules", "test_reproductions",

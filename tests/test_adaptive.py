@@ -19,7 +19,8 @@ from sklearn.utils.estimator_checks import check_estimator
 import rfteach.adaptive
 import rfteach.waves
 from rfteach.adaptive import AdaptiveFeatureRegressor
-from rfteach.arrays import distinct_rows, power_of_two, without_units
+from rfteach.arrays import power_of_two, without_units
+from rfteach.copies import distinct_rows
 from rfteach.datasets import sobol_g, sobol_g_moments
 from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.selection import left_out_parts

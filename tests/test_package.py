@@ -156,6 +156,19 @@ def test_version_is_the_same_everywhere(tmp_path):
     assert RELEASE["notes"](tmp_path, f"v{version}") == RELEASE["notes"](ROOT)
 
 
+def test_modules_import_what_they_use():
+    """Every name that a module imports is used in it."""
+    idle = []
+    for file in sorted((ROOT / "rfteach").rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        nodes = list(ast.walk(tree))
+        imports = [alias for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
+        used = {node.id for node in nodes if isinstance(node, ast.Name)}
+        names = {(alias.asname or alias.name).partition(".")[0] for alias in imports}
+        idle += [f"{file.stem}: {name}" for name in sorted(names - used)]
+    assert not idle
+
+
 def test_citation_agrees_with_the_readme():
     cff = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -23,7 +23,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 import rfteach.rbf
-from rfteach.arrays import distinct_rows, memory_budget
+from rfteach.arrays import memory_budget
+from rfteach.copies import distinct_rows
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
 from rfteach.rbf import NystroemFeatures, RBFRegressor, rpcholesky
 

@@ -19,7 +19,7 @@ import torch
 import notebooks
 import rfteach
 from rfteach import (
-    agop, arrays, attention, bandwidth, bpdn, chaos, conjugate, datasets, effects, features, kernel_ridge, kernels,
+    agop, arrays, attention, bandwidth, bpdn, chaos, conjugate, copies, datasets, effects, features, kernel_ridge, kernels,
     orderq, pca, plots, preconditioning, pursuit, rbf, ridge, sobol, stable, swarm, uncertainty,
 )
 from rfteach.evidence import components, run, verdicts
@@ -89,8 +89,8 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (arrays.random_generator, lambda X, y: [1]),
     (arrays.resolve_device, lambda X, y: ["cpu"]),
     (arrays.row_blocks, lambda X, y: [9, 8]),
-    (arrays.distinct_rows, lambda X, y: [torch.ones(2, 3)]),
-    (arrays.distinct_rows, lambda X, y: [torch.ones(2, 3), torch.ones(2, 1)]),
+    (copies.distinct_rows, lambda X, y: [torch.ones(2, 3)]),
+    (copies.distinct_rows, lambda X, y: [torch.ones(2, 3), torch.ones(2, 1)]),
     (datasets.sobol_g, lambda X, y: [X, [0.0, 1.0, 9.0]]),
     (datasets.sobol_g_moments, lambda X, y: [[0.0, 1.0, 9.0]]),
     (datasets.gaussian_bump, lambda X, y: [X, [0.0, 1.0, 9.0]]),

@@ -1,0 +1,60 @@
+"""Which rows are equal: hashes of values alone, one row of equal ones, what copies differ by."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+
+from rfteach.copies import distinct_rows, row_hashes, spread_of_copies
+
+
+def test_row_hashes_depend_on_values_alone():
+    """Equal rows, whatever their place, dtype, storage and sign of zero; different rows and seeds differ."""
+    rows = np.random.default_rng(0).integers(-2, 3, (50, 3)).astype(float)
+    h = row_hashes(torch.from_numpy(rows))
+    equal = (rows[:, None] == rows).all(2)
+    np.testing.assert_array_equal(h[:, None] == h, equal)
+    for other in (torch.from_numpy(rows * np.where(rows == 0, -1.0, 1.0)), torch.from_numpy(rows).float(),
+                  sp.csr_matrix(rows), torch.from_numpy(np.asfortranarray(rows))):
+        np.testing.assert_array_equal(row_hashes(other), h)
+    assert (row_hashes(torch.from_numpy(rows), seed=1) != h).all()
+    assert (row_hashes(torch.from_numpy(rows[:, ::-1].copy())) != h).any()
+    zero = [row_hashes(torch.zeros(1, 2), seed)[0] for seed in range(200)]
+    assert len(set(zero)) == 200 and 60 < sum(z < 2**63 for z in zero) < 140
+
+
+@pytest.mark.parametrize("storage", [torch.from_numpy, sp.csr_matrix])
+def test_distinct_rows(storage):
+    """One position for each row of positive weight, weighted means, summed weights; order and copies do not count."""
+    rng = np.random.default_rng(0)
+    X, Y, w = rng.integers(0, 3, (60, 2)).astype(float), rng.normal(size=(60, 2)), rng.integers(0, 4, 60) * 1.0
+    rows, means, weights = distinct_rows(storage(X), torch.from_numpy(Y), weight=w)
+    assert len(rows) == len({tuple(x) for x in X[w > 0]}) == len(means) == len(weights)
+    for row, mean, weight in zip(rows, means.numpy(), weights.numpy()):
+        same = (X == X[row]).all(1)
+        assert weight == w[same].sum()
+        np.testing.assert_allclose(mean, w[same] @ Y[same] / weight, atol=1e-14)
+    repeated = rng.permutation(60)
+    again, same_means, _ = distinct_rows(storage(X[repeated]), torch.from_numpy(Y[repeated]), weight=w[repeated])
+    np.testing.assert_array_equal(X[repeated][again], X[rows])
+    np.testing.assert_allclose(same_means, means, atol=1e-14)
+    np.testing.assert_array_equal(X[distinct_rows(storage(X), weight=w)], X[rows])
+    assert (X[distinct_rows(storage(X), seed=1)] != X[distinct_rows(storage(X))]).any()
+
+
+@pytest.mark.parametrize("storage", [torch.from_numpy, sp.csr_array])
+def test_spread_of_copies(storage):
+    rng = np.random.default_rng(0)
+    X, Y, w = rng.integers(3, size=(40, 2)).astype(float), rng.normal(size=(40, 2)), rng.uniform(0, 2, 40)
+    w[:5] = 0
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y0": Y[:, 0], "y1": Y[:, 1], "w": w})
+    wanted = np.zeros(2)
+    for _, part in frame[w > 0].groupby(["a", "b"]):
+        for j in range(2):
+            y = part[f"y{j}"]
+            wanted[j] += part["w"] @ (y - np.average(y, weights=part["w"])) ** 2 / w.sum()
+    found = spread_of_copies(storage(X), torch.from_numpy(Y), weight=w)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    np.testing.assert_allclose(spread_of_copies(storage(X), torch.from_numpy(Y), weight=1e300 * w), wanted, rtol=1e-12)
+    assert not spread_of_copies(torch.arange(4.0)[:, None], torch.ones(4, 1)).any()
