@@ -32,9 +32,8 @@ def contest(L, E, N, causal, dtype, heads=1):
     rows = np.unique(np.linspace(0, L - 1, 32).astype(int))  # where errors are measured
 
     size, chunk = min(L, 1024 // heads if causal else 1024), min(L, 128)
-    out, Z, P, V = (warm((heads, *shape), dtype) for shape in ((L, E), (size, N), (size, N), (N, E + 1)))
-    block, v1 = warm((heads, size, chunk), dtype), warm((heads, size, E + 1), dtype)
-    own = warm((heads, size // chunk, N, E + 1), dtype)
+    out, Z, P, V = (warm((heads, *shape), dtype) for shape in ((L, E), (size, N), (size, N), (N, E)))
+    block, own = warm((heads, size, chunk), dtype), warm((heads * (size // chunk), N, E), dtype)
     scaled = (W / E**0.25).T.repeat(heads, 1, 1)
     chunks = lambda T: T.view(-1, chunk, T.shape[-1])
 
@@ -46,15 +45,16 @@ def contest(L, E, N, causal, dtype, heads=1):
             if causal:
                 torch.bmm(q[0, :, s], scaled, out=Z).exp_()
                 torch.bmm(chunks(Z), chunks(P).mT, out=chunks(block))
-                answers = torch.bmm(chunks(block), chunks(v[0, :, s].contiguous()))
-                torch.bmm(chunks(P).mT, chunks(v1), out=own.view(-1, N, E + 1))
-                out[:, s] = answers.baddbmm_(chunks(Z), own.view(-1, N, E + 1)[:, :, :E]).view(heads, size, E)
+                values = chunks(v[0, :, s].contiguous())
+                answers = torch.bmm(chunks(block), values)
+                torch.bmm(chunks(P).mT, values, out=own)
+                out[:, s] = answers.baddbmm_(chunks(Z), own).view(heads, size, E)
             else:
-                V.baddbmm_(P.mT, v1)
+                V.baddbmm_(P.mT, v[0, :, s])
         for i in range(0, 0 if causal else L, size):
             s = slice(i, i + size)
             torch.bmm(q[0, :, s], scaled, out=Z).exp_()
-            torch.bmm(Z, V[:, :, :E], out=out[:, s])
+            torch.bmm(Z, V, out=out[:, s])
         return out
 
     def error(weights_of):
