@@ -280,6 +280,14 @@ def as_tensor(
     return T.to(device=target, dtype=like.compute_dtype), like
 
 # %% ../nbs/00a_arrays.ipynb #3d6f81b1
+def _one_entry_a_place(X):
+    """A CSR matrix whose entries of one place are added up, in a copy; the same one where there are none."""
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
 def as_csr(X: Sparse, *, name: str = "X", device: Device | None = None) -> tuple[sp.csr_array, Like]:
     """Check a scipy sparse matrix (n, d), and give it as CSR in float64 or float32, with the way back.
 
@@ -294,7 +302,7 @@ def as_csr(X: Sparse, *, name: str = "X", device: Device | None = None) -> tuple
         raise ValueError(
             f"{name} is sparse, which is worked on on the CPU only, but device={device!r} was asked for"
         )
-    X = sp.csr_array(X)
+    X = _one_entry_a_place(sp.csr_array(X))
     values, like = as_tensor(X.data if X.nnz else np.zeros(1, X.dtype), name=name, ndim=1)
     return X.astype(values.numpy().dtype, copy=False), like
 
@@ -369,7 +377,7 @@ def validate_input(
             raise ValueError(
                 f"X is sparse, which is worked on on the CPU only, but device={device!r} was asked for"
             )
-        A = A if A.dtype in (np.float32, np.float64) else A.astype(np.float64)
+        A = _one_entry_a_place(A if A.dtype in (np.float32, np.float64) else A.astype(np.float64))
         return A, Like(
             "numpy", torch.from_numpy(np.empty(0, A.dtype)).dtype, torch.device("cpu")
         )

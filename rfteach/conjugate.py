@@ -103,7 +103,7 @@ def _conjugate_gradients(times, precondition, B, goal, max_iter, tell):
 def _products(kernel, X, memory, balanced, talk=None):
     """What multiplies a (n, k) by k(X, X): a matrix where it fits into ``memory``, else tiles made anew each time.
 
-    Sums of 512 products in the dtype of X are added up in float64. Where columns are ``balanced``, adding up to zero,
+    Sums of 512 products, or of a tile's width, in the dtype of X are added up in float64. Where columns are ``balanced``, adding up to zero,
     a constant is taken off the kernel, which changes nothing but the rounding. Processes that ``talk`` have some rows, or
     tiles, each, and add up what these give.
     """
@@ -156,8 +156,8 @@ class ConjugateRidge:
     error_bound : array of shape () or (k,)
         Bound on the error of the fit at the rows, in the units of Y: root of its weighted mean square, (3.44).
     norm_bound : array of shape () or (k,)
-        Bound on the norm of the error in the space of the kernel, (3.46); times the width at a point, (3.45), it bounds the
-        error there.
+        Bound on the norm of the error in the space of the kernel, (3.46); times the width at a point, (3.45), which is
+        ``k(x, x) ** 0.5`` without ``fit_intercept``, it bounds the error there.
     history : tuple of float
         The largest relative residual after each step, as the steps carry it along.
     """
@@ -316,8 +316,8 @@ def gram_cg(
     memory : float, default 8 GiB
         Bytes that the kernel matrix may take. Where it takes more, each step computes it anew by tiles.
     certify : bool, default True
-        Whether the residual is from a product in float64. Without, residual and bounds hold for the matrix in float32, for
-        which a tenth to a third of the time is saved where steps are few.
+        Whether the residual is from a product in float64. Without, residual and bounds hold for the matrix in float32, and
+        but for the rounding of its products; a tenth to a third of the time is saved where steps are few.
     verbose : bool, default False
         Show a progress bar with the residual.
     talk : rfteach.processes.Talk or None, default None
@@ -342,13 +342,13 @@ def gram_cg(
 
     Notes
     -----
-    2(k + 1)n² FLOPs a step from a matrix that is held, of 4n² bytes; by tiles half the price of the matrix,
-    n²d FLOPs, comes on top, with memory for a tile. The preconditioner takes 4nm² FLOPs once, and 8nm bytes, and
+    2kn² FLOPs a step from a matrix that is held, of 4n² bytes; by tiles half the price of the matrix,
+    n²d FLOPs, comes on top, with memory for a tile. The preconditioner takes 2nm² FLOPs once, and 8nm bytes, and
     qm² for each further set of rows that columns have a weight in, with q rows that are not in both it and the first. Products
     of the steps are in float32; the residual is from a product in float64, by tiles, which is made once for each 1e-4 that
     it falls. Where float32 gets no nearer, the steps go on in float64, of a matrix of 8n² bytes where that is within
     ``memory``. Relative residuals can be had so down to about 1e-15 √n max(w) / λ, which ``residual`` and the bounds
-    contain as an estimate. For a float32 result they are of its coefficients before these are rounded.
+    contain as an estimate, for values of the kernel as they are computed. For a float32 result they are of its coefficients before these are rounded.
 
     Rows are put into an order by their values first, in which the draws are always the same.
 
@@ -481,7 +481,7 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
     n rows, at most 2000. A prediction takes 2n(d + k) FLOPs and n kernel values. Inputs in different units should be scaled first.
 
     `predict_interval` rests on rows that were left out: up to 2000 different ones each, in closed form, for a penalty that was
-    given when first asked for, at 4n³/3 FLOPs; beyond, the last thousand by k more columns of the conjugate gradients.
+    given when first asked for, at 2n³/3 FLOPs; beyond, the last thousand by k more columns of the conjugate gradients.
 
     References
     ----------

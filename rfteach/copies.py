@@ -135,17 +135,19 @@ def distinct_rows(
     groups = row_groups(X, weight=weight, seed=seed)
     if Y is None:
         return groups.rows
-    w = Y.new_ones(len(Y)) if weight is None else torch.as_tensor(weight, device="cpu").to(Y)
+    w = torch.ones(len(Y), dtype=torch.float64) if weight is None else torch.as_tensor(weight, device="cpu").double()
     if len(groups.rows) == len(groups.kept):
-        return groups.rows, Y[groups.rows], w[groups.rows]
-    return groups.rows, *_means(Y, w, groups)
+        return groups.rows, Y[groups.rows], w[groups.rows].to(Y)
+    means, total = _means(Y, w.to(Y.device), groups)
+    return groups.rows, means, total.to(Y)
 
 
 def _means(Y, w, groups):
     """The mean of Y in each group, and its weight."""
     group, Y, w = torch.from_numpy(groups.group).to(Y.device), Y[groups.kept], w[groups.kept]
     total = w.new_zeros(len(groups.rows)).index_add_(0, group, w)
-    means = Y.new_zeros(len(total), Y.shape[1]).index_add_(0, group, (w / total[group])[:, None] * Y)
+    share = (w / total[group]).to(Y)[:, None]
+    means = Y.new_zeros(len(total), Y.shape[1]).index_add_(0, group, share * Y)
     return means, total
 
 

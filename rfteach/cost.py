@@ -86,7 +86,7 @@ def measure(seconds: float = 1.0) -> Machine:
 
 # %% ../nbs/13e_cost.ipynb #13d00013
 _EIGEN, _CHOLESKY = 11.0, 0.45  # a spectral decomposition and a Cholesky factor of m rows, in m³ operations of products
-_PENALTIES = 27  # of the grid of `rfteach.ridge`, in float64
+_PENALTIES = 28  # of the grid of `rfteach.ridge`, in float64
 _BLOCK = 2**25  # bytes of the blocks that are held at once
 
 

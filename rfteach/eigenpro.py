@@ -273,12 +273,12 @@ class _Shared(_Fitted):
             data = self._gathered(talk, X, y, X_val, y_val)
             file = talk.agreed(lambda: SharedCheckpoint(self.checkpoint, _digest(self, data), talk))
             saved, seed = file.read(), talk.broadcast(talk.agreed(lambda: new_seed(self)), 0)
-            share, in_order = partial(SharedDescent.of, talk=talk), data
+            share, rows_seen = partial(SharedDescent.of, talk=talk), fingerprint(data.X)
             alone, data, epochs = start(self, data, file, saved, self._mistakes, seed, share)
             self.validation_loss_, self._descent = np.array(epochs.losses), share(alone)
             notify = self.callback and (lambda epoch: any(talk.gather_objects(bool(self.callback(self, epoch)))))
             train(self._descent, data, self, epochs, file, saved, False, notify)
-            self._descent, self._rows_seen = self._descent.whole(data.X), fingerprint(in_order.X)
+            self._descent, self._rows_seen = self._descent.whole(data.X), rows_seen
         return self._judged(data)
 
     def _gathered(self, talk, X, y, X_val, y_val):
@@ -351,8 +351,9 @@ class _EigenPro(_Shared):
         X, _ = self._validate(X, reset=True)
         data, again = _with_validation(self, X, self._targets(y, X, reset=True), X_val, y_val), self._again()
         file, rows_seen = Checkpoint(self.checkpoint, _digest(self, data)), fingerprint(data.X)
-        saved = None if again else file.read()
+        saved = file.read()  # a file of another fit is refused
         if again:
+            saved = None
             descent, data, epochs = go_on(self._descent, data, self, rows_seen == self._rows_seen)
         else:
             descent, data, epochs = start(self, data, file, saved, self._mistakes)
@@ -416,8 +417,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
         half of ``cache_size`` (or of 256 MiB).
     step_size : float or "auto", default "auto"
         Step η, which multiplies the mean over the batch. "auto" is half of the bound (8.11); should the loss exceed
-        four times that of the start all the same, training starts again with half of it, and a `ConvergenceWarning`
-        says so.
+        four times that of the start all the same, training goes back to where it began with half of it, for the
+        epochs that are left, and a `ConvergenceWarning` says so.
     momentum : bool, default False
         Whether steps remember earlier ones, (8.17): fewer epochs to the interpolant, for targets with little noise. The
         memory grows, (8.19), after epochs with a new least loss; where the loss exceeds one and a half times the least, or

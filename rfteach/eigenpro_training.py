@@ -93,10 +93,11 @@ class Epoch:
         return self._error()
 
 
-def run_epochs(descent, data, last, cache_size):
+def run_epochs(descent, data, last, cache_size, begun=None):
     """Run epochs until there are ``last``, and hand out an `Epoch` after each; one that failed is repeated.
 
-    ``cache_size`` is the memory for rows in MiB.
+    ``cache_size`` is the memory for rows in MiB. Where the iteration diverges, the epochs that are left start from the
+    coefficients ``begun``, None for zero, with half the step.
     """
     def opened():
         rows = Rows(descent.space, data.X, data.X_val, batch=descent.batch_size, cache=descent.cache,
@@ -114,8 +115,8 @@ def run_epochs(descent, data, last, cache_size):
             descent.c, descent.momentum, descent.cache = before.c, before.momentum, "full"
             rows = opened()
         elif diverged(descent, record["loss"], [power, *losses[:1]], rows, data.Y):
-            descent.at(descent.c.zero_())  # the last epochs may have spoiled it, too
             slow_down(descent)
+            descent.at(torch.zeros_like(descent.c) if begun is None else begun.clone())  # the last epochs may be spoiled
         else:
             descent.note(record)
             yield Epoch(descent.n_iter, record, rows.held >= n, lambda: descent.errors(rows, 0, data.Y)[1])
@@ -368,12 +369,13 @@ def train(descent, data, settings, choice, file, saved=None, again=False, notify
         data = replace(data, Y_val=centred(data.Y_val, descent.intercept, data.X, "y_val"))
     best = watched(descent, data, again) if settings.early_stopping and data.X_val is not None else None
     skip = descent.n_iter if again else 0
+    begun = descent.c.clone() if again else None
     file.restore(saved, descent, choice, best)
     rules = stopping_rules(settings, best, skip)
     done = not again and any(rule(descent.history) for rule in rules)
     last = descent.n_iter if done else choice.last
     with tqdm(total=choice.last, initial=descent.n_iter, disable=not settings.verbose, unit="epoch") as bar:
-        for epoch in run_epochs(descent, data, last, settings.cache_size):
+        for epoch in run_epochs(descent, data, last, settings.cache_size, begun):
             if best is not None:
                 best.update(descent)
             ended = notify is not None and bool(notify(epoch))
@@ -462,7 +464,7 @@ def one_pass(descent, X, Y, settings, mistakes):
     while True:
         new.c = before.clone()
         loss, error = new.steps(rows, Y, range(-(-len(X) // new.batch_size)), old)
-        if not diverged(new, loss, losses):
+        if not diverged(new, loss, losses, rows, Y):
             break
         slow_down(new)
     new.note({"loss": loss, "train_error": error, "seconds": time.perf_counter() - start})

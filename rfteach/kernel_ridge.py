@@ -336,7 +336,7 @@ def gram_solve(
     fit_intercept : bool, default True
         Add a constant that is not penalised.
     left_out : bool or int, default True
-        Whether the leave-one-out residuals are wanted; without them it takes a quarter of the work. An integer m ≥ 1
+        Whether the leave-one-out residuals are wanted; without them it takes half of the work. An integer m ≥ 1
         stands for those of the last m rows, which take m³/3 FLOPs more than none.
     overwrite : bool, default False
         Work in the memory of K, whose content is lost then, where K is a tensor or a NumPy array that may be
@@ -357,7 +357,7 @@ def gram_solve(
 
     Notes
     -----
-    About 4n³/3 FLOPs, of which n³/3 for the factor and the rest for the diagonal of the inverse. Memory for
+    About 2n³/3 FLOPs, one half for the factor and one for the diagonal of the inverse. Memory for
     one matrix of the size of K beside it, or for none if ``overwrite``; without it the solve is refined once by
     what K, which is still there, says of it. Where a pivot is lost in rounding and K
     is still there, eigenvalues in float64 take over as in `gram_path`, at its price. Digits are lost as λ

@@ -212,6 +212,33 @@ def test_an_automatic_step_that_diverges_is_halved(monkeypatch):
     assert model.step_factor_ < 1 and ((model.predict(X) - Y) ** 2).mean() < 1.1 * Y.var()
 
 
+def test_a_piece_that_diverges_costs_only_itself():
+    """Coefficients of earlier pieces, which cannot come again, are what the halved step starts from."""
+    X, Y, _ = problem()
+    model = CentersRegressor(centers=20, batch_size=10, random_state=0).partial_fit(X, Y)
+    for _ in range(20):
+        model.partial_fit(X, Y)
+    before = ((model.predict(X) - Y) ** 2).mean()
+    model._descent.step *= 1e3
+    with pytest.warns(ConvergenceWarning, match="starts again with half the step"):
+        model.partial_fit(X[:100], Y[:100])
+    afresh = CentersRegressor(centers=20, batch_size=10, random_state=0).partial_fit(X[:100], Y[:100])
+    assert model.step_factor_ < 1
+    assert ((model.predict(X) - Y) ** 2).mean() < 1.2 * before < 0.8 * ((afresh.predict(X) - Y) ** 2).mean()
+
+
+@pytest.mark.parametrize("bandwidth", [1.0, 3.0])
+def test_an_iterative_projection_bears_the_directions(monkeypatch, bandwidth):
+    """Below its raised diagonal no direction is flattened: the step that follows from the others does not diverge."""
+    monkeypatch.setattr(rfteach.centers, "MOST", 100)
+    X = np.random.default_rng(0).normal(size=(1500, 1))
+    model = CentersRegressor(centers=300, bandwidth=bandwidth, max_iter=5, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X, np.sin(2 * X[:, 0]))
+    assert 0 < model.n_eigen_ < 30 and model.step_factor_ == 1
+
+
 @pytest.mark.parametrize("X, y", [([[1.0]], [3.0]), ([[1.0], [1.0]], [2.0, 4.0]), (np.ones((30, 2)), np.arange(30.0)),
                                   (np.arange(40.0)[:, None], np.full(40, 7.0))])
 def test_degenerate_rows(X, y):

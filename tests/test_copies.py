@@ -6,7 +6,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from rfteach.arrays import as_csr
 from rfteach.copies import distinct_rows, row_hashes, spread_of_copies
+from rfteach.feature_ridge import RandomFeatureRidge
+from rfteach.features import RandomFourierFeatures
 
 
 def test_row_hashes_depend_on_values_alone():
@@ -58,3 +61,21 @@ def test_spread_of_copies(storage):
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
     np.testing.assert_allclose(spread_of_copies(storage(X), torch.from_numpy(Y), weight=1e300 * w), wanted, rtol=1e-12)
     assert not spread_of_copies(torch.arange(4.0)[:, None], torch.ones(4, 1)).any()
+
+
+def test_weights_below_the_range_of_the_targets():
+    """Weights are added up in float64, whatever the dtype of what they weigh."""
+    X, Y = torch.ones(3, 1), torch.tensor([[1.0], [2.0], [6.0]])
+    means = distinct_rows(X, Y, weight=np.array([1e-60, 2e-60, 1e-60]))[1]
+    assert means.item() == pytest.approx(2.75) and means.dtype == torch.float32
+
+
+def test_entries_of_a_sparse_matrix_that_stand_at_one_place():
+    """Two entries of 1 are one of 2, for what is kept of rows and for a fit."""
+    split = sp.csr_matrix(([1.0, 1.0, 2.0, 5.0], [0, 0, 0, 1], [0, 2, 3, 4]), shape=(3, 2))
+    whole = sp.csr_matrix(split.toarray())
+    first, second = as_csr(split)[0], as_csr(whole)[0]
+    np.testing.assert_array_equal(row_hashes(first), row_hashes(second))
+    assert split.nnz == 4, "what came in was changed"
+    fits = [RandomFeatureRidge(RandomFourierFeatures(random_state=0), alpha=0.1).fit(X, [1.0, 3.0, 0.0]).predict(whole) for X in (split, whole)]
+    np.testing.assert_allclose(*fits, rtol=1e-12)

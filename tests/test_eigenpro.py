@@ -1520,6 +1520,34 @@ def test_step_that_is_too_large(kw, dtype):
         classifier(300, **{**kw, "step_size": 1e3}).fit(X, LABELS)
 
 
+@pytest.mark.parametrize("content", [b"something else", None], ids=["another file", "of other data"])
+def test_warm_start_leaves_files_of_others(tmp_path, content):
+    path = tmp_path / "run.npz"
+    path.write_bytes(content) if content else regressor(1, checkpoint=path).fit(X0, Y0 + 1)
+    kept, model = path.read_bytes(), regressor(2).fit(X0, Y0)
+    with pytest.raises(ValueError, match="checkpoint='.*run.npz' (is not a checkpoint|belongs to other data)"):
+        model.set_params(warm_start=True, checkpoint=path).fit(X0, Y0)
+    assert path.read_bytes() == kept and model.n_iter_ == 2
+    path.unlink()
+    model.fit(X0, Y0).fit(X0, Y0)  # its own file may stay
+    assert model.n_iter_ == 6
+
+
+def test_warm_start_that_diverges_goes_back_to_the_earlier_fit():
+    model = regressor(20, warm_start=True, batch_size=10).fit(X0, Y0)
+    before = np.square(model.predict(X0) - Y0).mean()
+    model._descent.step *= 30
+    with pytest.warns(ConvergenceWarning, match="starts again with half the step"):
+        model.set_params(max_iter=8).fit(X0, Y0)
+    afresh = regressor(8, batch_size=10).fit(X0, Y0)
+    assert np.square(model.predict(X0) - Y0).mean() < 10 * before < np.square(afresh.predict(X0) - Y0).mean() / 10
+
+
+def test_a_piece_of_one_batch_with_a_step_that_is_too_large():
+    with pytest.raises(ValueError, match="diverges with step_size"):
+        regressor(step_size=1e6, batch_size=len(X0)).partial_fit(X0, Y0)
+
+
 def test_automatic_step_survives_a_subsample_that_knows_nothing():
     """The subsample sees one cluster; rows of another have a far larger λ than it could know."""
     rng = np.random.default_rng(0)
