@@ -74,7 +74,7 @@ def standard_deviations(X: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
     Examples
     --------
-    >>> standard_deviations(torch.tensor([[1e200, 0.1], [3e200, 0.1]]).double(), torch.ones(2).double())
+    >>> standard_deviations(torch.tensor([[1e200, 0.1], [3e200, 0.1]], dtype=torch.float64), torch.ones(2).double())
     tensor([1.0000e+200,  0.0000e+00], dtype=torch.float64)
     """
     unit = X.abs().amax(0).double()

@@ -1,6 +1,5 @@
 """Learned active sets: kernel, evidence and waves against slow forms, the estimator's contract, what is refused."""
 
-import doctest
 import itertools
 import math
 import pickle
@@ -436,10 +435,6 @@ def test_bad_data(friedman):
         AdaptiveFeatureRegressor().fit(X, np.where(y > y.mean(), np.nan, y))
     with pytest.raises(ValueError, match="must not be negative"):
         AdaptiveFeatureRegressor().fit(X, y, sample_weight=-np.ones(150))
-
-
-def test_docstring_examples():
-    assert doctest.testmod(rfteach.adaptive).failed == 0
 
 
 def test_noise_a_plane_and_a_function_of_two_inputs():

@@ -1,6 +1,5 @@
 """Recursive feature machines: gradients, rounds and the choice against slow forms, the estimators' contract, edges."""
 
-import doctest
 import pickle
 
 import numpy as np
@@ -14,7 +13,6 @@ from sklearn.datasets import load_iris, make_friedman1
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-import rfteach.agop
 from rfteach.agop import RFMClassifier, RFMRegressor, kernel_gradients, learn_metric, metric_root, outer_product, rfm_rounds
 from rfteach.arrays import memory_budget
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Laplacian1, Matern
@@ -380,10 +378,6 @@ def test_more_that_is_refused():
         kernel_gradients("gaussian", X, X[:, :2], y)
     with pytest.raises(ValueError, match="coef"):
         kernel_gradients("gaussian", X, X, y[:5])
-
-
-def test_examples():
-    assert doctest.testmod(rfteach.agop).failed == 0
 
 
 def test_left_out_predictions_belong_to_their_rows():

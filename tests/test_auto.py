@@ -1,6 +1,5 @@
 """Which kernel: the race against slow fits, what must not matter, tables as they come, edges, the estimators' contract."""
 
-import doctest
 import pickle
 
 import matplotlib
@@ -412,12 +411,6 @@ def test_calibration_is_a_minimum():
 @pytest.mark.parametrize("estimator", BOTH)
 def test_scikit_learns_checks(estimator):
     check_estimator(estimator(**QUICK))
-
-
-def test_examples():
-    found = doctest.testmod(rfteach.auto, optionflags=doctest.NORMALIZE_WHITESPACE, extraglobs={
-        "load_breast_cancer": __import__("sklearn.datasets", fromlist=["_"]).load_breast_cancer})
-    assert found.attempted > 5 and not found.failed
 
 
 @pytest.mark.parametrize("n, d", [(12, 1), (20, 2)])

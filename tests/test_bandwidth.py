@@ -1,7 +1,5 @@
 """The median of all distances, exact and sampled, and learned bandwidths."""
 
-import doctest
-import importlib
 import math
 import pickle
 import tracemalloc
@@ -555,10 +553,6 @@ X0 = np.ones((4, 3))
 def test_bad_input_is_refused_by_name(call, error, words):
     with pytest.raises(error, match=words):
         call()
-
-
-def test_examples_in_docstrings():
-    assert doctest.testmod(importlib.import_module("rfteach.bandwidth")).failed == 0
 
 
 def test_as_many_bandwidths_as_the_evidence_carries():

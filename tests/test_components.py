@@ -1,6 +1,5 @@
 """The sweeps, gains and scores of a report on gradient PCA, as its code has them."""
 
-import doctest
 
 import numpy as np
 import pytest
@@ -8,7 +7,6 @@ import torch
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
-from rfteach.evidence import components
 from rfteach.evidence.components import source_component, source_components, source_features
 from rfteach.pca import GradientPCA, reconstruction_error
 
@@ -98,8 +96,3 @@ def test_what_is_refused():
     for k in (0, -1, 4):
         with pytest.raises(ValueError, match="k"):
             source_features(data(), np.zeros((3, 6)), k)
-
-
-def test_docstrings():
-    results = doctest.testmod(components, extraglobs={"np": np})
-    assert results.failed == 0 and results.attempted >= 3

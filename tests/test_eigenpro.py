@@ -1,6 +1,5 @@
 """EigenPro: steps by their definition, estimators by exact solutions, caches, checkpoints, contract, errors."""
 
-import doctest
 import json
 import math
 import os
@@ -29,8 +28,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-import rfteach.eigenpro
-import rfteach.preconditioning
 from rfteach.arrays import memory_budget
 from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
 from rfteach.eigenpro_engine import FeatureSpace, KernelSpace, Rows
@@ -1769,12 +1766,6 @@ def test_parameters_out_of_range(name, value, error, words):
     for model in (regressor(), classifier()):
         with pytest.raises(error, match=words):
             model.set_params(**{name: value}).fit(X0, LABELS if isinstance(model, EigenProClassifier) else Y0)
-
-
-def test_examples_in_docstrings():
-    for module in (rfteach.eigenpro, rfteach.preconditioning):
-        found = doctest.testmod(module)
-        assert found.attempted > 4 and found.failed == 0
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no high-water mark to reset here")

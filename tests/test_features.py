@@ -1,7 +1,5 @@
 """Random Fourier features: the contract, the statistics over seeds, the reference, what is refused."""
 
-import doctest
-import importlib
 import pickle
 
 import numpy as np
@@ -341,8 +339,3 @@ def test_waves_that_do_not_overflow_column_by_column():
 def test_bad_input_is_refused_by_name(call, error, words):
     with pytest.raises(error, match=words):
         call()
-
-
-@pytest.mark.parametrize("module", ["arrays", "datasets", "kernels", "features", "plots"])
-def test_examples_in_docstrings(module):
-    assert doctest.testmod(importlib.import_module(f"rfteach.{module}")).failed == 0

@@ -1,7 +1,5 @@
 """Sparse features, basis pursuit denoising and its certificate, the estimator, its Sobol' indices, the bounds."""
 
-import doctest
-import importlib
 import math
 import pickle
 
@@ -831,12 +829,6 @@ X9, Y9 = np.arange(18.0).reshape(9, 2), np.arange(9.0) ** 2
 def test_error_messages(call, error, words):
     with pytest.raises(error, match=words):
         call()
-
-
-@pytest.mark.parametrize("module, n", [("orderq", 4), ("bpdn", 2), ("srfe", 4)])
-def test_doctests(module, n):
-    result = doctest.testmod(importlib.import_module(f"rfteach.{module}"))
-    assert result.attempted >= n and result.failed == 0
 
 
 def test_bound_as_large_as_y_up_to_rounding():

@@ -1,7 +1,5 @@
 """Gradient PCA: calculus, landscape, solvers against eigh, the source's sequence, streaming, what is refused."""
 
-import doctest
-import importlib
 import pickle
 import warnings
 
@@ -14,7 +12,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -575,9 +573,3 @@ def test_wide_data_and_partial_fit():
     with pytest.raises(ValueError, match="solver='sgd' cannot go on"):
         pca.set_params(solver="sgd").partial_fit(X)
     assert GradientPCA(2, solver="sgd").partial_fit(X).components_.shape == (2, 2100)
-
-
-def test_docstrings():
-    module = importlib.import_module("rfteach.pca")
-    results = doctest.testmod(module, extraglobs={"np": np, "torch": torch})
-    assert results.failed == 0 and results.attempted >= 7

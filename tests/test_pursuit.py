@@ -1,8 +1,6 @@
 """Pursuits: the reference, optimality, recovery, symmetries, degenerate data; the estimator's contract."""
 
 import math
-import doctest
-import importlib
 import itertools
 import pickle
 import re
@@ -649,9 +647,3 @@ def test_degenerate_data(change):
         if np.ptp(target) == 0 and model.fit_intercept:
             np.testing.assert_allclose(p, target, atol=1e-12)
         assert np.linalg.norm(p - target) <= 1.01 * np.linalg.norm(target)
-
-
-@pytest.mark.parametrize("module, n", [("pursuit", 6), ("harfe_regressor", 4)])
-def test_doctests(module, n):
-    result = doctest.testmod(importlib.import_module(f"rfteach.{module}"))
-    assert result.attempted >= n and result.failed == 0

@@ -1,6 +1,5 @@
 """RBF networks and Nyström features: contract, algebra, draw of the centres, degenerate data, what is refused."""
 
-import doctest
 import math
 import pickle
 from collections import Counter
@@ -22,7 +21,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-import rfteach.rbf
 from rfteach.arrays import memory_budget
 from rfteach.copies import distinct_rows
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
@@ -690,10 +688,6 @@ def test_nothing_large_is_held():
         RBFRegressor(50, kernel=kernel, random_state=0).fit(X, X[:, 0]).predict(X)
         NystroemFeatures(kernel, n_components=50, random_state=0).fit_transform(X)
     assert max(largest) * 8 <= 2**18
-
-
-def test_examples_in_docstrings():
-    assert doctest.testmod(rfteach.rbf).failed == 0
 
 
 def test_kmeans_warns_of_nothing():

@@ -1,6 +1,5 @@
 """Surrogates: the path against refits, the swarm and the projection against peers, the contract, what is refused."""
 
-import doctest
 import itertools
 import math
 import pickle
@@ -705,12 +704,6 @@ X0, Y0 = np.random.default_rng(0).random((20, 2)), np.arange(20.0)
 def test_wrong_arguments_are_named(call, words):
     with pytest.raises((ValueError, TypeError), match=words):
         call()
-
-
-def test_examples_of_the_docstrings():
-    modules = rfteach.chaos, rfteach.kpca, rfteach.swarm, rfteach.projected, rfteach.sobol
-    found = [doctest.testmod(module, extraglobs={"np": np}) for module in modules]
-    assert sum(f.attempted for f in found) >= 10 and all(f.attempted for f in found) and not any(f.failed for f in found)
 
 
 def waves(activation="cos", d=3, k=None, seed=0, n=15):

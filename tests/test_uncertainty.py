@@ -1,6 +1,5 @@
 """How sure: the law against exact processes, draws as statistics, intervals against refits, edges."""
 
-import doctest
 
 import numpy as np
 import pytest
@@ -264,10 +263,6 @@ def test_features_of_a_map():
         found = posterior(Z.transform(X), y, 1e-3, fit_intercept=False)
         stds.append(found.predict(Z.transform(far), return_std=True)[1][0] / (found.noise / 1e-3) ** 0.5)
     assert stds[0] < 0.8 < 0.97 < stds[1] <= 1
-
-
-def test_examples():
-    assert doctest.testmod(rfteach.uncertainty).failed == 0
 
 
 # --- estimators
