@@ -43,7 +43,7 @@ def _from_sample(rows, m, confidence, rng):
     """The median of m drawn pairs with its interval (4.9); of the positive distances where it is zero."""
     squares = rows.pairs(*draw_pairs(rows.n, m, rng))
     if np.median(squares.cpu().numpy()) == 0:
-        label = row_groups(rows.X).group
+        label = row_groups(rows.X)[2]
         sizes = np.bincount(label)
         if len(sizes) > 1:
             squares = rows.pairs(*_draw_different(label, sizes, m, rng))

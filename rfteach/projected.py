@@ -459,7 +459,7 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
         found = judge(self, X[rows], Y / units, w, units, self._one_column, fit=fit)
         if found is not None:  # places as the order of X itself counts them
             places, predictions = self._unseen
-            self._unseen = row_groups(X).group[rows[places]], predictions
+            self._unseen = row_groups(X)[2][rows[places]], predictions
         self._planes = found and [
             None if name == "expansion" else (slopes.numpy() * unit, float(offset) * unit)
             for name, slopes, offset, unit in zip(found.names, found.slopes, found.intercepts, units.tolist())
