@@ -154,7 +154,8 @@ class _Support:
             M = self.G.clone()
             M.diagonal().add_(max(self.penalty, 1e3 * self.eps * len(M) * size))
             L = torch.linalg.cholesky(M)
-        inverse = torch.linalg.solve_triangular(L, torch.eye(len(L)).to(L), upper=False).square_().sum(0)
+        identity = torch.eye(len(L), dtype=L.dtype, device=L.device)
+        inverse = torch.linalg.solve_triangular(L, identity, upper=False).square_().sum(0)
         return float((inverse / (size + self.penalty)).sqrt().median())
 
 # %% ../nbs/07a_pursuit.ipynb #cde8ae0e
