@@ -136,7 +136,7 @@ def needs_grad(*tensors: torch.Tensor | None) -> bool:
 
 
 def _check_finite(T, name):
-    if torch.isfinite(T.detach().sum()) or torch.isfinite(T.detach()).all():
+    if math.isfinite(T.detach().sum()) or torch.isfinite(T.detach()).all():
         return
     n_nan = int(torch.isnan(T).sum())
     n_inf = int(torch.isinf(T).sum())

@@ -14,7 +14,7 @@ import torch
 
 from .arrays import Array, ArrayLike, Seed, as_tensor, random_generator
 from .attention_engine import attend, exponentials_, key_bias, least_exponent, narrowed, per_key, quotient
-from .attention_engine import same_length, totals
+from .attention_engine import same_length, softmax_, softmax_and_sums_, totals
 from .checks import choice, integer, number
 from .features import sample_frequencies
 
@@ -180,6 +180,7 @@ class FeatureMap:
 
     A state (R, V) holds the sums of (11.2) over the keys that were taken in: the reference exponents R, of shape
     (..., 1, N), or (..., 1, 1) for cosines, and V = Σ φ(y) [v, 1]ᵀ relative to exp R, of shape (..., N, Ev + 1).
+    Exponentials of all keys at once have a state (log Z, u) instead, equation (11.12), of shapes (..., N, 1) and (..., N, Ev).
 
     Parameters
     ----------
@@ -190,11 +191,11 @@ class FeatureMap:
     """
 
     def __init__(self, W: torch.Tensor, kind: str = "positive", tilt: float = 0.0, scale: float = 1.0):
-        self.frequencies, self.tilt, self.scale = W, tilt, scale
-        self.trigonometric = kind == "trigonometric"
+        self.tilt, self.scale, self.trigonometric = tilt, scale, kind == "trigonometric"
         W = torch.cat([W, -W], -2) if kind == "hyperbolic" else W
         self.W = W * math.sqrt(scale * (1 - 4 * tilt))
-        self.c = 2 * tilt * W.square().sum(-1)[..., None, :]
+        self.squares = W.square().sum(-1)
+        self.c = 2 * tilt * self.squares[..., None, :]
         self.N = W.shape[-2] * (2 if self.trigonometric else 1)
 
     def exponents(self, k, bias=None):
@@ -214,12 +215,11 @@ class FeatureMap:
         return exponentials_(Z.sub_(R)), R
 
     def queries(self, q, R):
-        """Features of queries times exp R, up to a factor for each query."""
+        """Features of queries times exp R, over their sum for each query; cosines as they are."""
         Z = q @ self.W.mT
         if self.trigonometric:
             return torch.cat([Z.cos(), Z.sin()], -1)
-        Z = Z.add_(R + self.c)
-        return exponentials_(Z.sub_(Z.detach().amax(-1, keepdim=True)))
+        return softmax_(Z.add_(R + self.c))
 
     def start(self, k, v):
         """The state before the first key."""
@@ -228,16 +228,29 @@ class FeatureMap:
         return R, k.new_zeros((*lead, self.N, v.shape[-1] + 1))
 
     def add(self, state, k, v, h):
-        """The state after a block of keys was taken in."""
-        m, V = state
-        P, R = self.keys(k, h, m)
-        return R, V * exponentials_(m - R).mT + totals(P.mT, v)
+        """What `read` asks for, after a block of keys was taken in; ``state`` is None before the first."""
+        if self.trigonometric:
+            m, V = state or self.start(k, v)
+            P, R = self.keys(k, h, m)
+            return R, V * exponentials_(m - R).mT + totals(P.mT, v)
+        least = least_exponent(h.dtype)
+        W = self.W.expand(*k.shape[:-2], *self.W.shape[-2:])
+        P, log_Z = softmax_and_sums_((W @ k.mT).add_(h.clamp(min=least)[..., None, :]))
+        u = (P @ v) * (log_Z > least / 2)  # 0 where there was no key at all
+        if state is None:
+            return log_Z, u
+        m, before = state
+        both = torch.logaddexp(m, log_Z)
+        return both, before * exponentials_(m - both) + u * exponentials_(log_Z - both)
 
     def read(self, state, q):
         """The answers to a block of queries, of shape (..., L, Ev)."""
+        if not self.trigonometric:
+            log_Z, u = state
+            return self.queries(q, log_Z.mT) @ u
         R, V = state
         T = self.queries(q, R) @ V
-        return quotient(T, T.new_ones(()) if self.trigonometric else None)
+        return quotient(T, T.new_ones(()))
 
 # %% ../nbs/11a_attention.ipynb #ae4ca33a
 def _same_sequences(q, k, v):
@@ -257,8 +270,8 @@ def _same_sequences(q, k, v):
         raise ValueError(f"q, k and v must have shapes (..., L, E), (..., S, E) and (..., S, Ev), "
                          f"got {', '.join(map(str, shapes))}")
     try:
-        lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
-    except RuntimeError as error:
+        lead = np.broadcast_shapes(*(shape[:-2] for shape in shapes))
+    except ValueError as error:
         raise ValueError(f"leading axes of q, k and v must broadcast, got {', '.join(map(str, shapes))}") from error
     q, k, v = (t.expand(*lead, *t.shape[-2:]) for t in (q, k, v))
     return q, k, v, like
@@ -353,7 +366,7 @@ def random_feature_attention(
 
     Notes
     -----
-    2N(L + S)(E + Ev + 1) FLOPs and N(L + S) exponentials, in the causal form some 256 L (N + Ev)
+    2N(L + S)(E + Ev) FLOPs and N(L + S) exponentials, in the causal form some 256 L (N + Ev)
     FLOPs more, for each head. Memory beside the result: the state of N(Ev + 1) numbers for each head, in the causal
     form three more for each chunk of 128 positions that is in work, and blocks of the
     `rfteach.arrays.memory_budget`, which counts features and not values; when gradients are needed, a few times the

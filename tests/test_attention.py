@@ -345,6 +345,23 @@ def test_gradients(kind, tilt, mode):
     assert all(g.isfinite().all() for g in masked)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_softmax_in_place_is_that_of_autograd(dtype, device):
+    """Rows of equal and of masked exponents, short and long, with the sums that were divided by; and their gradient."""
+    Z = torch.from_numpy(data(3, 40, 300, size=8)).to(dtype)
+    Z[0, 0], Z[0, 1, ::2], Z[0, 2, 1:] = 2.0, attention_engine.least_exponent(dtype), -200.0
+    Z, eps = Z.to(device), torch.finfo(dtype).eps
+    seen = Z.clone().requires_grad_()
+    (P, sums), (graph, graph_sums) = attention_engine.softmax_and_sums_(Z.clone()), attention_engine.softmax_and_sums_(seen)
+    assert torch.equal(P, graph) and torch.allclose(sums, graph_sums, rtol=100 * eps)
+    wide = Z.double()
+    assert torch.allclose(P.double(), wide.softmax(-1), rtol=400 * eps, atol=torch.finfo(dtype).tiny ** 0.8)
+    assert torch.allclose(sums.double(), wide.logsumexp(-1, keepdim=True), rtol=100 * eps)
+    assert ((P == 0) | (P >= torch.finfo(dtype).tiny)).all()
+    graph_sums.sum().backward()
+    assert torch.allclose(seen.grad, P, rtol=400 * eps, atol=400 * eps)
+
+
 def test_kinds_in_and_out(device):
     q, k, v = (torch.from_numpy(data(2, 50, 4, seed=s)).to(device) for s in range(3))
     o = random_feature_attention(q, k, v, random_state=0)
