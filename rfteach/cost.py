@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .checks import choice, integer, number
-from .ridge import panel_width
+from .ridge import PANEL
 
 # %% ../nbs/13e_cost.ipynb #13d00010
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _kernel(n, d, m):
 
 
 def _half(n, N):
-    return n * N * (N + min(N, panel_width(N)))  # of BᵀB for B (n, N), by panels
+    return n * N * (N + min(N, PANEL))  # of BᵀB for B (n, N), by panels
 
 
 def _ridge(n, N, k, rows):

@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import Array, ArrayLike, Seed, all_or_nothing, as_tensor, empty, random_generator, row_blocks
+from .arrays import Array, ArrayLike, Seed, all_or_nothing, as_tensor, empty, one_pool, random_generator, row_blocks
 from .checks import choice, flag, integer, number, same_columns
 from .estimators import Transformer
 from .pca_engine import Oja, Scatter
@@ -140,6 +140,7 @@ def _symmetric(C):
     return C
 
 # %% ../nbs/09a_pca.ipynb #110a2d07
+@one_pool()
 def leading_components(
     C: torch.Tensor | tuple[Callable, torch.dtype, torch.device, int],
     k: int,
@@ -214,8 +215,8 @@ def leading_components(
     if start is not None:
         S[:, : start.shape[1]] = start[:, :b].to(S)
     xp = torch
-    if matrix and device.type == "cpu":  # on small matrices NumPy starts fewer threads
-        xp, S, apply = np, S.numpy(), C.numpy().__matmul__
+    if matrix and device.type == "cpu":  # on narrow matrices NumPy is the faster of the two
+        xp, S, apply = np, S.numpy(), lambda Q: (C @ torch.from_numpy(Q)).numpy()
     Q = xp.linalg.qr(S)[0]
     CQ, history, least = apply(Q), [], floor / max(tol, floor)
     bar = tqdm(disable=not verbose, desc="residual", total=max_iter)

@@ -6,10 +6,10 @@
 __all__ = ['Scatter', 'Oja']
 
 # %% ../nbs/09b_pca_engine.ipynb #4720b3ea
-import numpy as np
 import torch
 
 from .arrays import row_blocks
+from .ridge import add_gram, symmetric
 
 # %% ../nbs/09b_pca_engine.ipynb #1b5a24b7
 class Scatter:
@@ -45,7 +45,7 @@ class Scatter:
         return torch.outer(v, v) if self.full else v * v
 
     def _rows(self, X):
-        return row_blocks(len(X), X.shape[1] * X.dtype.itemsize, self.device)
+        return row_blocks(len(X), 2 * X.shape[1] * X.dtype.itemsize, self.device)  # the shorter ones stay in the cache
 
     def _of(self, X):
         """Whether units are 1, units, means, and sums of X alone."""
@@ -67,36 +67,30 @@ class Scatter:
 
     def _sums(self, X, unit=None):
         """Means, and sums of squares and products in units, in one reading after one of some rows for a shift."""
-        n, plain = len(X), unit is None
+        n, plain, A = len(X), unit is None, X.detach()
         unit = torch.ones_like(self.unit) if plain else unit
-        xp, A, r, S = torch, X.detach(), unit, self.M
-        if X.device.type == "cpu":  # NumPy's product of a matrix with itself does half of the work
-            xp, A, r, S = np, A.numpy(), r.numpy(), S.numpy()
-        S, left, shift = xp.zeros_like(S), xp.zeros_like(r), xp.zeros_like(A[0] if plain else r)
         some = A[:: min(16, 1 + n // 1000)]  # near the means is near enough
-        with np.errstate(over="ignore", invalid="ignore"):  # then comes another unit
-            square = 0 * shift
-            for rows in self._rows(some):
-                B = some[rows] if plain else some[rows] / r
-                share = xp.full_like(B[:, 0], 1 / len(some))
-                shift, square = shift + share @ B, square + share @ (B * B)
-            same = A[0] == A[-1]  # the mean of a constant column must not be rounded
-            for rows in self._rows(A):
-                if xp is torch or same.any():  # to ask a card costs more
-                    same = same & (A[rows] == A[:1]).all(0)
-            shift = xp.where(same, A[0] if plain else A[0] / r, shift)
-            near = xp is np and bool((2 * shift * shift <= square).all())  # no larger than the spread: no copy
-            shift = 0 * shift if near else shift
-            room, product = None, xp.zeros_like(S, dtype=shift.dtype)  # memory that is there from block to block
-            for rows in self._rows(A):
-                B = A[rows] if plain else A[rows] / r
-                if not near:
-                    room = xp.empty_like(B) if room is None else room
-                    B = xp.subtract(B, shift, out=room[: len(B)])
-                left += xp.full_like(B[:, 0], 1 / n) @ B
-                S += xp.matmul(B.T, B, out=product) if self.full else (B * B).sum(0, dtype=xp.float64)
-            S -= n * (xp.outer(left, left) if self.full else left * left)
-        shift, left, M = (torch.as_tensor(T, device=X.device) for T in (shift, left, S))
+        shift, room = torch.zeros_like(A[0] if plain else unit), None
+        left, M = torch.zeros_like(shift), torch.zeros_like(self.M)
+        for rows in self._rows(some):
+            B = some[rows] if plain else some[rows] / unit
+            shift += torch.full_like(B[:, 0], 1 / len(some)) @ B
+        same = A[0] == A[-1]  # the mean of a constant column must not be rounded
+        for rows in self._rows(A):
+            if A.is_cuda or same.any():  # to ask a card costs more
+                same = same & (A[rows] == A[:1]).all(0)
+        shift = torch.where(same, A[0] if plain else A[0] / unit, shift)
+        for rows in self._rows(A):
+            B = A[rows] if plain else A[rows] / unit
+            room = torch.empty_like(B) if room is None else room  # memory that is there from block to block
+            B = torch.sub(B, shift, out=room[: len(B)])
+            left += torch.full_like(B[:, 0], 1 / n) @ B
+            if self.full:
+                add_gram(M, B)
+            else:
+                M += (B * B).sum(0, dtype=torch.float64)
+        M = symmetric(M) if self.full else M
+        M -= n * (torch.outer(left, left) if self.full else left * left)
         return (shift.double() + left) * unit, M
 
     def spread(self):

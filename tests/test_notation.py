@@ -50,7 +50,7 @@ SETTINGS = [
     "most", "n_bytes", "n_draws", "n_folds", "n_iter_no_change", "n_levels", "n_points", "n_simple",
     "n_sweeps", "name", "names", "ndim", "need_weights", "normalize", "num_heads", "offset",
     "offsets", "once", "one_column", "optimizer", "options", "orthogonal", "other", "out",
-    "outer_product.w", "outside", "overwrite", "panel_width.N", "panels", "path", "per_input", "phases",
+    "outer_product.w", "outside", "overwrite", "panels", "path", "per_input", "phases",
     "plan", "planes", "planned", "predicted", "predictions", "predictions.model", "predictor.model",
     "progress", "proposals", "pursuit", "question", "raised", "raised_cholesky.M",
     "raised_cholesky.share", "random_state", "random_waves.n",
