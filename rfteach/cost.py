@@ -19,7 +19,7 @@ from .ridge import PANEL
 @dataclass(frozen=True)
 class Machine:
     """Rates in float64, each in one second: ``products``, operations in products of matrices; ``functions``, values of
-    cosines and exponentials; ``numbers``, numbers that are read, changed and written."""
+    cosines; ``numbers``, numbers that are read, changed and written."""
 
     products: float
     functions: float
@@ -86,6 +86,7 @@ def measure(seconds: float = 1.0) -> Machine:
 
 # %% ../nbs/13e_cost.ipynb #13d00013
 _EIGEN, _CHOLESKY = 11.0, 0.45  # a spectral decomposition and a Cholesky factor of m rows, in m³ operations of products
+_EXPONENTIAL, _SOFTMAX = 1 / 6, 0.45  # of a kernel, and an entry of a softmax, in cosines
 _PENALTIES = 28  # of the grid of `rfteach.ridge`, in float64
 _BLOCK = 3 * 2**24  # bytes of the blocks that are held at once, and of what libraries keep for their threads
 
@@ -95,7 +96,7 @@ def _features(n, d, N):
 
 
 def _kernel(n, d, m):
-    return Work(2 * n * d * m, n * m, 10 * n * m)
+    return Work(2 * n * d * m, _EXPONENTIAL * n * m, 10 * n * m)
 
 
 def _half(n, N):
@@ -134,7 +135,7 @@ def _eigenpro(n, d, N, k, share, epochs=20):
     m = min(n, 2000 if n < 100_000 else 4000)
     held = min(1.0, _CACHE / (8 * share * n * n))
     setup = _kernel(m, d, m).times(2) + Work(35 * min(160, m // 10) * m * m, 0, 4 * m * m, 32 * share * m * m)
-    rows = Work(n * n * d, n * n / 2, 6 * n * n, 8 * share * held * n * n + _BLOCK)
+    rows = Work(n * n * d, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * held * n * n + _BLOCK)
     passes = Work(0, 0, (0.3 + k) * n * n).times(epochs) + _kernel(n, d, n).times((1 - held) * (epochs - 1))
     return (setup + rows + passes).times(share)
 
@@ -144,7 +145,7 @@ def _streaming(n, d, N, k, share):
 
 
 def _attention(n, d, N, k, share):
-    return Work(8 * n * d * N, 2 * n * N, 10 * n * N, 2**22).times(share)
+    return Work(8 * n * d * N, 2 * _SOFTMAX * n * N, 10 * n * N, 2**22).times(share)
 
 # %% ../nbs/13e_cost.ipynb #13d00020
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ def cost(
     >>> machine = Machine(products=1e11, functions=1e9, numbers=2e9)
     >>> found = cost("RandomFeatureRidge", 10**6, 20, n_components=2000, machine=machine)
     >>> round(found.seconds)
-    155
+    153
     """
     counted = COUNTED[choice(*COUNTED, name=name)]
     n_components = counted.n_components if n_components is None else n_components

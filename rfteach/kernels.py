@@ -396,10 +396,10 @@ class Gaussian(Kernel):
            [0.6065, 1.    ]])
     """
 
-    _factor = -0.5
+    _factor = -0.5 / math.log(2)
 
     def _profile(self, s):
-        return s.exp_()
+        return s.exp2_()
 
     def n_uniforms(self, d: int) -> int:
         return 0
@@ -429,8 +429,8 @@ def _log_scale(nu):
 def _half_integer(z, nu):
     """The kernel of (1.7) for ν = 1/2, 3/2 or 5/2, in the place of z."""
     if nu == 0.5:
-        return z.neg_().exp_()
-    M = z.neg().exp_()
+        return z.mul_(-1 / math.log(2)).exp2_()
+    M = (z * (-1 / math.log(2))).exp2_()
     if nu == 1.5:
         return z.add_(1).mul_(M)
     return z.add_(1.5).square_().add_(0.75).div_(3).mul_(M)  # 1 + z + z²/3
@@ -451,12 +451,12 @@ class _MaternProfile(torch.autograd.Function):
         ctx.save_for_backward(z2, None)
         if nu == -0.5:
             z = z2.sqrt()
-            M = z.neg().exp_().div_(z).mul_(math.exp(log_scale) * math.sqrt(math.pi / 2))
+            M = (z * (-1 / math.log(2))).exp2_().div_(z).mul_(math.exp(log_scale) * math.sqrt(math.pi / 2))
         else:
             M, term = torch.zeros_like(z2), torch.empty_like(z2)
             finfo = torch.finfo(z2.dtype)
             for w, a in zip(*_matern_nodes(nu, log_scale, finfo.eps)):
-                M.add_(torch.mul(z2, -min(a, finfo.max), out=term).exp_(), alpha=w)
+                M.add_(torch.mul(z2, -min(a / math.log(2), finfo.max), out=term).exp2_(), alpha=w)
         return M.masked_fill_(z2 == 0, at_zero)
 
     @staticmethod
@@ -579,10 +579,10 @@ class Laplacian1(Kernel):
     def _differentiable(X, Y, bandwidth):
         return torch.cdist(X / bandwidth, Y / bandwidth, p=1)
 
-    _factor = -1.0
+    _factor = -1.0 / math.log(2)
 
     def _profile(self, s):
-        return s.exp_()
+        return s.exp2_()
 
     def n_uniforms(self, d: int) -> int:
         return d

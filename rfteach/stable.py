@@ -6,6 +6,8 @@
 __all__ = ['positive_stable', 'PowerExponential', 'PowerExponential1']
 
 # %% ../nbs/01b_stable.ipynb #5ab1e005
+import math
+
 import numpy as np
 import torch
 from scipy.special import log1p
@@ -58,7 +60,7 @@ class _PowerProfile(torch.autograd.Function):
     def forward(ctx, t, p):
         ctx.save_for_backward(t)
         ctx.p = p
-        return t.pow(p).neg_().exp_()
+        return t.pow(p).mul_(-1 / math.log(2)).exp2_()
 
     @staticmethod
     def backward(ctx, G):
@@ -70,7 +72,7 @@ class _PowerProfile(torch.autograd.Function):
 
 def _profile(t, p):
     """exp(-t^p), in the place of t where no gradient is wanted."""
-    return _PowerProfile.apply(t, p) if needs_grad(t) else t.pow_(p).neg_().exp_()
+    return _PowerProfile.apply(t, p) if needs_grad(t) else t.pow_(p).mul_(-1 / math.log(2)).exp2_()
 
 
 class PowerExponential(Kernel):
