@@ -134,9 +134,9 @@ def _network(n, d, m, k, share):
 def _eigenpro(n, d, N, k, share, epochs=20):
     m = min(n, 2000 if n < 100_000 else 4000)
     held = min(1.0, _CACHE / (8 * share * n * n))
-    setup = _kernel(m, d, m).times(2) + Work(35 * min(160, m // 10) * m * m, 0, 4 * m * m, 32 * share * m * m)
+    setup = _kernel(m, d, m).times(2) + Work(48 * min(160, m // 10) * m * m, 0, 4 * m * m, 32 * share * m * m)
     rows = Work(n * n * d, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * held * n * n + _BLOCK)
-    passes = Work(0, 0, (0.3 + k) * n * n).times(epochs) + _kernel(n, d, n).times((1 - held) * (epochs - 1))
+    passes = Work(0, 0, (1 + k) * n * n).times(epochs) + _kernel(n, d, n).times((1 - held) * (epochs - 1))
     return (setup + rows + passes).times(share)
 
 
