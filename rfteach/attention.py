@@ -180,7 +180,8 @@ class FeatureMap:
 
     A state (R, V) holds the sums of (11.2) over the keys that were taken in: the reference exponents R, of shape
     (..., 1, N), or (..., 1, 1) for cosines, and V = Σ φ(y) [v, 1]ᵀ relative to exp R, of shape (..., N, Ev + 1).
-    Exponentials of all keys at once have a state (log Z, u) instead, equation (11.12), of shapes (..., N, 1) and (..., N, Ev).
+    Exponentials of all keys at once have a state (R, s, u) instead, with Z = s exp R and u of equation (11.12), of shapes
+    (..., N, 1), (..., N, 1) and (..., N, Ev).
 
     Parameters
     ----------
@@ -233,21 +234,23 @@ class FeatureMap:
             m, V = state or self.start(k, v)
             P, R = self.keys(k, h, m)
             return R, V * exponentials_(m - R).mT + totals(P.mT, v)
-        least = least_exponent(h.dtype)
-        W = self.W.expand(*k.shape[:-2], *self.W.shape[-2:])
-        P, log_Z = softmax_and_sums_((W @ k.mT).add_(h.clamp(min=least)[..., None, :]))
-        u = (P @ v) * (log_Z > least / 2)  # 0 where there was no key at all
+        least, W = least_exponent(h.dtype), self.W.expand(*k.shape[:-2], *self.W.shape[-2:])
+        P, R, s = softmax_and_sums_((W @ k.mT).add_(h.clamp(min=least)[..., None, :]))
+        alive = (h > least).any(-1)[..., None, None]  # a block without keys has the weight 0
+        R, s, u = torch.where(alive, R, 2 * least), s * alive, (P @ v) * alive
         if state is None:
-            return log_Z, u
-        m, before = state
-        both = torch.logaddexp(m, log_Z)
-        return both, before * exponentials_(m - both) + u * exponentials_(log_Z - both)
+            return R, s, u
+        m, before, means = state
+        top = torch.maximum(m, R)
+        a, b = before * exponentials_(m - top), s * exponentials_(R - top)
+        total = a + b
+        return top, total, (means * a + u * b) / (total + (total == 0))
 
     def read(self, state, q):
         """The answers to a block of queries, of shape (..., L, Ev)."""
         if not self.trigonometric:
-            log_Z, u = state
-            return self.queries(q, log_Z.mT) @ u
+            R, s, u = state
+            return self.queries(q, (R + (s + (s == 0)).log()).mT) @ u
         R, V = state
         T = self.queries(q, R) @ V
         return quotient(T, T.new_ones(()))

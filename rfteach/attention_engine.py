@@ -32,13 +32,15 @@ def softmax_(Z: torch.Tensor) -> torch.Tensor:
     return F.threshold(P, torch.finfo(Z.dtype).tiny ** 0.9, 0.0, inplace=not graph)
 
 
-def softmax_and_sums_(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The softmax, as `softmax_` makes it, and the logarithms of the sums of exponentials (..., 1) that it divides by."""
+def softmax_and_sums_(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The softmax, the largest exponents R and the sums s of exp(Z - R), (..., 1) both, that it divides by."""
+    R = Z.detach().amax(-1, keepdim=True)
     if needs_grad(Z):
-        return softmax_(Z), Z.logsumexp(-1, keepdim=True)
-    largest = Z.amax(-1, keepdim=True)
+        E = exponentials_(Z - R)
+        s = E.sum(-1, keepdim=True)
+        return E / s, R, s
     P = softmax_(Z)
-    return P, largest - P.amax(-1, keepdim=True).log_()  # the largest weight is 1 over the sum
+    return P, R, 1 / P.amax(-1, keepdim=True)  # the largest weight is 1 over the sum
 
 
 def least_exponent(dtype: torch.dtype) -> float:

@@ -217,10 +217,12 @@ def test_finite_and_within_the_values(kind, dtype, size):
     W = attention_frequencies(16, 8, kind=kind, random_state=3)
     for causal in (False, True):
         for gate in (None, np.full(200, 1e-6)) if causal else (None,):
-            o = random_feature_attention(q, k, v, kind=kind, causal=causal, gate=gate, frequencies=W)
-            assert np.isfinite(o).all() and o.dtype == dtype
-            if kind != "trigonometric":
-                assert o.min() > 2 - 1e-4 and o.max() < 3 + 1e-4
+            for budget in (5000, 2**23):  # keys of one size in several blocks, and in one
+                with memory_budget(budget):
+                    o = random_feature_attention(q, k, v, kind=kind, causal=causal, gate=gate, frequencies=W)
+                assert np.isfinite(o).all() and o.dtype == dtype
+                if kind != "trigonometric":
+                    assert o.min() > 2 - 1e-4 and o.max() < 3 + 1e-4
     if size == 0:
         mean = random_feature_attention(q, k, v, kind=kind, frequencies=W)
         assert np.allclose(mean, v.mean(0), rtol=1e-5)
@@ -346,20 +348,49 @@ def test_gradients(kind, tilt, mode):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_softmax_in_place_is_that_of_autograd(dtype, device):
-    """Rows of equal and of masked exponents, short and long, with the sums that were divided by; and their gradient."""
-    Z = torch.from_numpy(data(3, 40, 300, size=8)).to(dtype)
+@pytest.mark.parametrize("n", [5, 300, 5000])
+def test_softmax_in_place_is_that_of_autograd(dtype, n, device):
+    """Rows of equal and of masked exponents, with the sums that were divided by; and their gradient."""
+    Z = torch.from_numpy(data(3, 8, n, size=8)).to(dtype)
     Z[0, 0], Z[0, 1, ::2], Z[0, 2, 1:] = 2.0, attention_engine.least_exponent(dtype), -200.0
-    Z, eps = Z.to(device), torch.finfo(dtype).eps
-    seen = Z.clone().requires_grad_()
-    (P, sums), (graph, graph_sums) = attention_engine.softmax_and_sums_(Z.clone()), attention_engine.softmax_and_sums_(seen)
-    assert torch.equal(P, graph) and torch.allclose(sums, graph_sums, rtol=100 * eps)
-    wide = Z.double()
-    assert torch.allclose(P.double(), wide.softmax(-1), rtol=400 * eps, atol=torch.finfo(dtype).tiny ** 0.8)
-    assert torch.allclose(sums.double(), wide.logsumexp(-1, keepdim=True), rtol=100 * eps)
-    assert ((P == 0) | (P >= torch.finfo(dtype).tiny)).all()
-    graph_sums.sum().backward()
-    assert torch.allclose(seen.grad, P, rtol=400 * eps, atol=400 * eps)
+    Z, info = Z.to(device), torch.finfo(dtype)
+    graph, wide = Z.clone().requires_grad_(), Z.double()
+    for P, R, s in map(attention_engine.softmax_and_sums_, (Z.clone(), graph)):
+        assert torch.allclose(P.double(), wide.softmax(-1), rtol=400 * info.eps, atol=info.tiny ** 0.8)
+        assert ((P == 0) | (P >= info.tiny)).all() and torch.equal(R, Z.amax(-1, keepdim=True))
+        assert torch.allclose(s.double(), (wide - R).exp().sum(-1, keepdim=True), rtol=n * info.eps + 20 * info.eps)
+    s.log().sum().backward()
+    assert torch.allclose(graph.grad, P, rtol=400 * info.eps, atol=400 * info.eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", ["positive", "hyperbolic"])
+def test_blocks_of_equal_keys_are_one(kind, dtype):
+    """However long these are, and so however coarse the logarithm of their sum: neither twice the mean nor half of it."""
+    v = np.random.default_rng(2).uniform(2, 3, (200, 2)).astype(dtype)
+    for size in (1, 1e2, 1e4, 1e8):
+        k = np.full((200, 8), size, dtype)
+        with memory_budget(5000):
+            o = random_feature_attention(k[:5], k, v, kind=kind, n_components=16, random_state=0)
+        assert np.allclose(o, v.mean(0), rtol=1e-5), size
+
+
+@pytest.mark.parametrize("kind", ["positive", "hyperbolic"])
+def test_blocks_without_keys_weigh_nothing(kind):
+    """Before, between and after blocks that have some; derivatives, the second ones as well, are those of the rest."""
+    q, k, v = (torch.from_numpy(data(12, 2, seed=s)).requires_grad_() for s in range(3))
+    W = torch.from_numpy(attention_frequencies(4, 2, kind=kind, random_state=1))
+    for seen in ([5], [0, 1, 11], [3, 4, 8]):
+        mask = torch.isin(torch.arange(12), torch.tensor(seen))
+        least = torch.finfo(torch.float64).min
+        bias = torch.where(mask, 0.0, torch.tensor([-np.inf, least], dtype=torch.float64).repeat(6))
+
+        def f(q, k, v):
+            return random_feature_attention(q, k, v, kind=kind, frequencies=W, key_mask=bias)
+
+        with memory_budget(200):
+            assert torch.allclose(f(q, k, v), random_feature_attention(q, k[mask], v[mask], kind=kind, frequencies=W))
+            assert torch.autograd.gradcheck(f, (q, k, v)) and torch.autograd.gradgradcheck(f, (q, k, v))
 
 
 def test_kinds_in_and_out(device):
@@ -451,6 +482,8 @@ def test_no_products_with_subnormal_numbers(dtype, monkeypatch):
         seen.append(bool(((t == 0) | (t.abs() >= tiny)).all()))
         return t
 
+    inner_sums = attention.softmax_and_sums_
+    monkeypatch.setattr(attention, "softmax_and_sums_", lambda Z: (normal((out := inner_sums(Z))[0]), out)[1])
     for name in ("keys", "queries"):
         inner = getattr(FeatureMap, name)
 
