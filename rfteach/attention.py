@@ -178,9 +178,9 @@ def attention_frequencies(
 class FeatureMap:
     """The map φ for blocks of queries and keys, with exponents in range: equation (11.11).
 
-    A state (R, V) holds the sums of (11.2) over the keys that were taken in: the reference exponents R, of shape
+    Below, Z are exponents. A state (R, V) holds the sums of (11.2) over the keys that were taken in: the reference exponents R, of shape
     (..., 1, N), or (..., 1, 1) for cosines, and V = Σ φ(y) [v, 1]ᵀ relative to exp R, of shape (..., N, Ev + 1).
-    Exponentials of all keys at once have a state (R, s, u) instead, with Z = s exp R and u of equation (11.12), of shapes
+    Exponentials of all keys at once have a state (R, s, u) instead, with s exp R and u the sums and means of (11.12), of shapes
     (..., N, 1), (..., N, 1) and (..., N, Ev).
 
     Parameters
@@ -370,7 +370,7 @@ def random_feature_attention(
     Notes
     -----
     2N(L + S)(E + Ev) FLOPs and N(L + S) exponentials, in the causal form some 256 L (N + Ev)
-    FLOPs more, for each head. Memory beside the result: the state of N(Ev + 1) numbers for each head, in the causal
+    FLOPs more, for each head. Memory beside the result: the state of N(Ev + 2) numbers for each head, in the causal
     form three more for each chunk of 128 positions that is in work, and blocks of the
     `rfteach.arrays.memory_budget`, which counts features and not values; when gradients are needed, a few times the
     features of all rows, N(L + S) numbers.

@@ -71,7 +71,7 @@ class Scatter:
         unit = torch.ones_like(self.unit) if plain else unit
         some = A[:: min(16, 1 + n // 1000)]  # near the means is near enough
         shift, room = torch.zeros_like(A[0] if plain else unit), None
-        left, M = torch.zeros_like(shift), torch.zeros_like(self.M)
+        left, M = torch.zeros_like(self.mean), torch.zeros_like(self.M)
         for rows in self._rows(some):
             B = some[rows] if plain else some[rows] / unit
             shift += torch.full_like(B[:, 0], 1 / len(some)) @ B
