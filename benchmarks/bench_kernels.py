@@ -53,6 +53,6 @@ def contest(n, d, call, dtype):
         cases={"scikit-learn": lambda: rbf_kernel(X, Y, gamma=gamma), "rfteach": lambda: k(X, Y),
                "limit, torch": limit_torch, "limit, NumPy": limit_numpy},
         baseline="scikit-learn", limit=("limit, torch", "limit, NumPy"),
-        limit_is=f"{half}the product and an exponential, the faster one to base two, in place, on memory that is already there; by "
-                 "torch in blocks of 256 rows, or the whole product by NumPy",
+        limit_is=f"{half}the product and an exponential, the faster one to base two, in place, on memory that is already "
+                 "there; by torch in blocks of 256 rows, or the whole product by NumPy",
         gemm=(n, d, n), errors={"scikit-learn": error, "rfteach": error})

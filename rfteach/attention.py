@@ -178,10 +178,10 @@ def attention_frequencies(
 class FeatureMap:
     """The map φ for blocks of queries and keys, with exponents in range: equation (11.11).
 
-    Below, Z are exponents. A state (R, V) holds the sums of (11.2) over the keys that were taken in: the reference exponents R, of shape
-    (..., 1, N), or (..., 1, 1) for cosines, and V = Σ φ(y) [v, 1]ᵀ relative to exp R, of shape (..., N, Ev + 1).
-    Exponentials of all keys at once have a state (R, s, u) instead, with s exp R and u the sums and means of (11.12), of shapes
-    (..., N, 1), (..., N, 1) and (..., N, Ev).
+    Below, Z are exponents. A state (R, V) holds the sums of (11.2) over the keys that were taken in: the reference
+    exponents R, of shape (..., 1, N), or (..., 1, 1) for cosines, and V = Σ φ(y) [v, 1]ᵀ relative to exp R, of shape
+    (..., N, Ev + 1). Exponentials of all keys at once have a state (R, s, u) instead, with s exp R and u the sums and
+    means of (11.12), of shapes (..., N, 1), (..., N, 1) and (..., N, Ev).
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ class Scatter:
             shift += torch.full_like(B[:, 0], 1 / len(some)) @ B
         same = A[0] == A[-1]  # the mean of a constant column must not be rounded
         for rows in self._rows(A):
-            if A.is_cuda or same.any():  # to ask a card costs more
+            if not A.is_cpu or same.any():  # to ask a card costs more
                 same = same & (A[rows] == A[:1]).all(0)
         shift = torch.where(same, A[0] if plain else A[0] / unit, shift)
         for rows in self._rows(A):
