@@ -16,13 +16,14 @@ import torch
 from torch.nn import functional as F
 
 from .arrays import ArrayLike, block_bytes, empty, needs_grad, row_blocks
+from .kernels import exponential
 
 # %% ../nbs/11b_attention_engine.ipynb #ce783086
 def exponentials_(Z: torch.Tensor) -> torch.Tensor:
     """Exponentials in place, and 0 for those that are subnormal or nearly so."""
     least = 0.9 * math.log(torch.finfo(Z.dtype).tiny)
     F.threshold_(Z.detach(), least, -math.inf)
-    return Z.mul_(1 / math.log(2)).exp2_()  # powers of two are the faster ones
+    return exponential(Z, out=None if needs_grad(Z) else Z)
 
 
 def softmax_(Z: torch.Tensor) -> torch.Tensor:
@@ -159,9 +160,9 @@ class _Rows(NamedTuple):
         return _Rows(self.q[..., s, :], self.k[..., s, :], self.v[..., s, :], self.h[..., s], gate, alive)
 
 
-def _products(Q, P, trigonometric):
+def _products(Q, P, signed):
     """φ(x)·φ(y) for each query and key of a block; scaled, so that no product is subnormal."""
-    if trigonometric or needs_grad(Q, P):
+    if signed or needs_grad(Q, P):
         return Q @ P.mT
     tiny = torch.finfo(Q.dtype).tiny
     c = 2.0 ** round(-0.8 * math.log2(tiny))
@@ -171,7 +172,7 @@ def _products(Q, P, trigonometric):
 _CHUNK = 128  # positions whose products with each other are formed
 
 
-def _running(Q, P, v, V, trigonometric):
+def _running(Q, P, v, V, signed):
     """For each row of a block Q_i V + Σ_{j ≤ i} (Q_i · P_j) v1_j, and V + Σ_j P_j v1_jᵀ of the whole block."""
     n, shape = Q.shape[-2], (-1, min(_CHUNK, Q.shape[-2]))
     if n % shape[1]:
@@ -180,13 +181,13 @@ def _running(Q, P, v, V, trigonometric):
     sums = [V]  # before each chunk, and after the last
     for own in totals(P.mT, v).unbind(-3):
         sums.append(sums[-1] + own)
-    T = totals(_products(Q, P, trigonometric).tril_(), v) + Q @ torch.stack(sums[:-1], -3)
+    T = totals(_products(Q, P, signed).tril_(), v) + Q @ torch.stack(sums[:-1], -3)
     return T.flatten(-3, -2)[..., :n, :], sums[-1]
 
 
-def _sizes(T, h, m, R, trigonometric):
+def _sizes(T, h, m, R, signed):
     """How large the terms of the denominators are beside those of the reference R, for each query."""
-    if not trigonometric:
+    if not signed:
         return T[..., -1:].detach()
     largest = h.detach().cummax(-1).values[..., None]
     return (torch.maximum(largest, m.detach()) - R).exp()
@@ -204,8 +205,8 @@ def _causal_block(phi, state, rows, doubts=None):
         h = h + rows.gate[1] - G
     P, R = phi.keys(rows.k, h, m)
     Q = phi.queries(rows.q, R)
-    T, V = _running(Q, P, rows.v, V * exponentials_(m - R).mT, phi.trigonometric)
-    size = _sizes(T, h, m, R, phi.trigonometric)
+    T, V = _running(Q, P, rows.v, V * exponentials_(m - R).mT, phi.signed)
+    size = _sizes(T, h, m, R, phi.signed)
     if n > 1:
         lost = size < math.sqrt(torch.finfo(T.dtype).tiny)
         lost = (lost if rows.alive is None else lost & rows.alive[..., None]).any()
@@ -219,7 +220,7 @@ def _causal_block(phi, state, rows, doubts=None):
                 parts.append(answers)
             return state, torch.cat(parts, -2)
     m = R if rows.gate is None else R + G[..., -1:, None]
-    return (m, V), quotient(T, size if phi.trigonometric else None)
+    return (m, V), quotient(T, size if phi.signed else None)
 
 # %% ../nbs/11b_attention_engine.ipynb #84b341db
 def _blocks(n: int, most: int, phi: Any, q: torch.Tensor) -> Iterator[slice]:

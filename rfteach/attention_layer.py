@@ -11,7 +11,7 @@ import math
 import torch
 from torch.nn import functional as F
 
-from .attention import FeatureMap, attention_frequencies, check_kind
+from .attention import attention_frequencies, check_kind, feature_map
 from .attention_engine import attend, key_bias, narrowed, same_length
 from .checks import choice, integer, number
 
@@ -108,7 +108,7 @@ def _attended(layer, inputs, key_padding_mask, single, causal):
         q, k, v, bias, gate = same_length(q, k, v, bias, gate)
     if 0 in (len(q), L, S):
         return torch.zeros_like(q, dtype=dtype)
-    phi = FeatureMap(layer.frequencies.to(q), layer.kind, layer.tilt, 1 / math.sqrt(layer.head_dim))
+    phi = feature_map(layer.frequencies.to(q), layer.kind, layer.tilt, 1 / math.sqrt(layer.head_dim))
     return narrowed(attend(q, k, v, phi, bias, gate, causal), dtype)
 
 # %% ../nbs/11c_attention_layer.ipynb #bb760916

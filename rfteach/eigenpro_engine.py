@@ -59,13 +59,12 @@ class KernelSpace:
         space = empty((height * min(width, n),), X.dtype, X.device)
         for a in range(0, len(X), height):
             rows = slice(a, min(a + height, len(X)))
-            total = out.new_zeros(c.shape[1], rows.stop - a)
+            total = out[rows].zero_()
             for b in range(0, n, width):
                 cols = slice(b, min(b + width, n))
-                K = space[: total.shape[1] * (cols.stop - b)].view(total.shape[1], -1)
+                K = space[: len(total) * (cols.stop - b)].view(len(total), -1)
                 tile(rows, cols, K)
-                total.addmm_(c[cols].T, K.T)
-            out[rows] = total.T
+                total += mixed_product(K, c[cols])
         return out
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #f52e4b77

@@ -6,15 +6,13 @@
 __all__ = ['positive_stable', 'PowerExponential', 'PowerExponential1']
 
 # %% ../nbs/01b_stable.ipynb #5ab1e005
-import math
-
 import numpy as np
 import torch
 from scipy.special import log1p
 
 from .arrays import needs_grad
 from .checks import number
-from .kernels import Kernel, Laplacian1
+from .kernels import Kernel, Laplacian1, exponential
 
 # %% ../nbs/01b_stable.ipynb #5ab1e010
 def positive_stable(p: float, U: np.ndarray) -> np.ndarray:
@@ -60,7 +58,7 @@ class _PowerProfile(torch.autograd.Function):
     def forward(ctx, t, p):
         ctx.save_for_backward(t)
         ctx.p = p
-        return t.pow(p).mul_(-1 / math.log(2)).exp2_()
+        return exponential(t.pow(p), -1)
 
     @staticmethod
     def backward(ctx, G):
@@ -72,7 +70,7 @@ class _PowerProfile(torch.autograd.Function):
 
 def _profile(t, p):
     """exp(-t^p), in the place of t where no gradient is wanted."""
-    return _PowerProfile.apply(t, p) if needs_grad(t) else t.pow_(p).mul_(-1 / math.log(2)).exp2_()
+    return _PowerProfile.apply(t, p) if needs_grad(t) else exponential(t.pow_(p), -1, out=t)
 
 
 class PowerExponential(Kernel):

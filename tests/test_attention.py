@@ -495,11 +495,11 @@ def test_no_products_with_subnormal_numbers(dtype, monkeypatch):
         monkeypatch.setattr(FeatureMap, name, checked)
     inner_products = attention_engine._products
 
-    def products(Q, P, trigonometric):
-        A = inner_products(Q, P, trigonometric)
+    def products(Q, P, signed):
+        A = inner_products(Q, P, signed)
         plain = Q @ P.mT
         assert (A - plain).abs().max() <= 1e-5 * plain.abs().max() + 1e-30
-        return A if trigonometric else normal(A) if not A.requires_grad else A
+        return A if signed else normal(A) if not A.requires_grad else A
 
     monkeypatch.setattr(attention_engine, "_products", products)
     inner_exp = attention_engine.exponentials_
