@@ -258,7 +258,8 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     Parameters
     ----------
     n_components : int, default 4000
-        Features, two for each wave, before waves with the same frequency are joined.
+        Features, two for each wave, before waves with the same frequency are joined. Fewer where the rows
+        cannot tell more waves from noise, by (10.43).
     max_order : int, default 3
         Greatest number of inputs that one wave looks at. Which sets of inputs are in use, and up to
         which order, is learned.
@@ -466,8 +467,11 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         self.history_, self.n_iter_, self.n_scouting_ = found.history, len(found.history), found.n_scouting
         U = _spectrum(torch.from_numpy(found.theta), len(active), m).numpy()
         q, n_waves = min(self.max_order, len(active)), (self.n_components + 1) // 2
-        self._waves = select_waves(U, q, n_waves, self.selection, rng)
-        self.alpha_ = float(np.exp(found.theta[-1])) if self.alpha == "evidence" else self.alpha
+        learned = float(np.exp(found.theta[-1]))
+        self.alpha_ = learned if self.alpha == "evidence" else self.alpha
+        terms = Z[found.kept].square() @ torch.from_numpy(U).to(Z).repeat(1, 2)[:, :, None]  # of the diagonal
+        lam = (learned if self.alpha == "loo" else self.alpha_) * float(sum(_symmetric_sums(terms, q)).mean())
+        self._waves = select_waves(U, q, n_waves, self.selection, rng, 2 * lam / len(X))
 
     def _expand(self, X, Y, w):
         """Plain waves for standardised Y (n, k): frequencies (N, d), amplitudes (k, N) and constants (k,)."""

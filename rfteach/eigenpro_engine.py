@@ -19,6 +19,7 @@ from sklearn.base import clone
 from .arrays import as_tensor, block_bytes, empty
 from .bandwidth import fit_kernel
 from .features import RandomFourierFeatures
+from .kernel_ridge import tile_times
 from .preconditioning import Momentum, Preconditioner, critical_batch_size, eigenpro_step
 from .preconditioning import largest_step, mixed_product, preconditioner
 
@@ -49,23 +50,7 @@ class KernelSpace:
 
     def values(self, X, c):
         """The functions (n, r) with coefficients c at X, from tiles of the kernel that fit the memory budget."""
-        tile, n = self.fill(X), self.n_columns
-        out = X.new_empty(len(X), c.shape[1])
-        room, height = block_bytes(X.device) // X.element_size(), 512
-        if X.device.type != "cpu":
-            height = max(height, room // n)
-        height = min(height, len(X))
-        width = max(1, room // height)
-        space = empty((height * min(width, n),), X.dtype, X.device)
-        for a in range(0, len(X), height):
-            rows = slice(a, min(a + height, len(X)))
-            total = out[rows].zero_()
-            for b in range(0, n, width):
-                cols = slice(b, min(b + width, n))
-                K = space[: len(total) * (cols.stop - b)].view(len(total), -1)
-                tile(rows, cols, K)
-                total += mixed_product(K, c[cols])
-        return out
+        return tile_times(self.fill(X), X, self.n_columns, c)
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #f52e4b77
 class FeatureSpace:

@@ -13,11 +13,10 @@ from typing import Self
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from torch.nn.functional import pad
 
 from .arrays import ArrayLike, Seed, as_tensor, block_bytes, random_generator
 from .checks import choice, integer, number, same_rows
-from .ridge import factor_solve
+from .ridge import factor_solve, thin_product
 
 # %% ../nbs/08a_preconditioning.ipynb #a67a27cf
 @dataclass(frozen=True)
@@ -413,26 +412,22 @@ def mixed_product(
 ) -> torch.Tensor:
     """A @ c for A (B, n) and c (n, r), or Aᵀ @ c for c (B, r), in the dtype of c.
 
-    Products with few columns are computed as (cᵀAᵀ)ᵀ, with zeros for columns up to a multiple of four: libraries
-    do these up to three times faster. An A in half precision goes to the dtype of c by columns that fit the cache.
+    An A in half precision goes to the dtype of c by columns that fit the cache.
     """
-    r = c.shape[1]
-    if not transposed and r > 1:
-        c = pad(c, (0, -r % 4))
     if A.dtype == c.dtype:
-        return (c.T @ (A if transposed else A.T)).T[:, :r]
+        return (c.T @ A).T if transposed else thin_product(A, c)
     n = A.shape[1]
-    out = c.new_zeros(c.shape[1], n if transposed else len(A))
+    out = c.new_zeros(n if transposed else len(A), c.shape[1])
     width = max(1, block_bytes(c.device) // (4 * len(A) * c.element_size()))
     space = c.new_empty(len(A), min(width, n))
     for start in range(0, n, width):
         cols = slice(start, min(start + width, n))
         block = space[:, : cols.stop - start].copy_(A[:, cols])
         if transposed:
-            out[:, cols] = c.T @ block
+            out[cols] = (c.T @ block).T
         else:
-            out.addmm_(c[cols].T, block.T)
-    return out.T[:, :r]
+            out += thin_product(block, c[cols])
+    return out
 
 # %% ../nbs/08a_preconditioning.ipynb #a8170001
 @dataclass

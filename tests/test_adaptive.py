@@ -383,7 +383,7 @@ def test_learned_once_where_enough_rows_are_left(monkeypatch):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_penalty_of_many_features(monkeypatch, dtype):
     """Chosen on 2000 rows where rows and features are more: about as good as on all of them."""
-    X, y = make_friedman1(700, noise=1.0, random_state=0)
+    X, y = make_friedman1(700, noise=0.3, random_state=0)
     V, f = make_friedman1(500, noise=0.0, random_state=1)
     X, y = X.astype(dtype), y.astype(dtype)
     seen, fit = [], RandomFeatureRidge.fit
@@ -401,6 +401,26 @@ def test_penalty_of_many_features(monkeypatch, dtype):
         penalties.append(m.alpha_)
     assert seen == [(True, 300), (False, 700), (True, 700)]
     assert errors[0] < 1.3 * errors[1] and 0.1 < penalties[0] / penalties[1] < 10
+
+
+@pytest.mark.parametrize("selection", ["mixed", "largest"])
+def test_waves_that_rows_can_tell(selection):
+    """Noise takes waves away, at no cost; rows without noise keep all that they may have."""
+    V, f = make_friedman1(1000, noise=0.0, random_state=1)
+    counts, errors = {}, {}
+    for noise in (0.0, 1.0):
+        X, y = make_friedman1(600, noise=noise, random_state=0)
+        for worth in (1e-3, 0.0):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(rfteach.waves, "_KEPT", worth)
+                model = AdaptiveFeatureRegressor(selection=selection, n_folds=None, random_state=0).fit(X, y)
+            counts[noise, worth] = len(model.frequencies_)
+            errors[noise, worth] = np.mean((model.predict(V) - f) ** 2)
+    assert counts[0.0, 1e-3] == counts[0.0, 0.0] and errors[0.0, 1e-3] == errors[0.0, 0.0]
+    assert counts[1.0, 1e-3] < counts[1.0, 0.0] / 3
+    assert abs(errors[1.0, 1e-3] / errors[1.0, 0.0] - 1) < 0.01
+    free = AdaptiveFeatureRegressor(selection=selection, alpha=0.0, n_folds=None, random_state=0).fit(X, y)
+    assert len(free.frequencies_) == counts[1.0, 0.0], "without a penalty every wave is kept"
 
 
 def test_warnings_and_bar(friedman, capsys):

@@ -34,7 +34,7 @@ from rfteach.features import RandomFourierFeatures
 from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
 from rfteach.kernel_ridge import gram_solve
 from rfteach.processes import process_group
-from rfteach.ridge import PANEL, add_gram, cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path
+from rfteach.ridge import PANEL, add_gram, cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path, thin_product
 from rfteach.streaming import StreamingRidge
 
 METHODS = ["auto", "cholesky", "qr", "svd"]
@@ -311,6 +311,19 @@ def test_streaming_against_scikit_learn_and_its_choice_of_the_penalty():
     coarse = path.gcv[path.lams >= model.alpha_ / 1.01]
     assert path.gcv.min() == pytest.approx(coarse.min())
     assert model.alpha_ == pytest.approx(path.lams[path.gcv.argmin()], rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("r", range(1, 10))
+def test_thin_product(r, dtype):
+    """A matrix times a few columns, whatever the strides of both."""
+    rng = torch.Generator().manual_seed(r)
+    wide, c = torch.randn(70, 60, generator=rng, dtype=dtype), torch.randn(50, r, generator=rng, dtype=dtype)
+    for A in (wide[:, :50], wide[10:, :].T[:50].T, wide[:, :50].T.contiguous().T):
+        for columns in (c, c.T.contiguous().T):
+            out = thin_product(A, columns)
+            assert out.shape == (len(A), r) and out.dtype == dtype
+            assert torch.allclose(out.double(), A.double() @ c.double(), atol=100 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
