@@ -1,16 +1,22 @@
-"""Sparse polynomial chaos and kernel PCA: the path against refits, components against scikit-learn's."""
+"""Sparse polynomial chaos, kernel PCA and learned sets: a path against refits, components and errors against scikit-learn's."""
+
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from numpy.polynomial.legendre import legvander
+from sklearn.datasets import make_friedman1
 from sklearn.decomposition import KernelPCA
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 from harness import Contest, warm
+from rfteach import waves
+from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.chaos import legendre_basis, loo_path, multi_indices
 from rfteach.kpca import AnisotropicKernelPCA
 
 TITLE = ("Supports with their leave-one-out errors against least squares on each support; a Legendre basis against "
-         "NumPy's; leading eigenvectors of kernel PCA against scikit-learn's")
+         "NumPy's; leading eigenvectors of kernel PCA against scikit-learn's; learned sets on Friedman's function")
 
 
 def settings(quick=False):
@@ -18,13 +24,16 @@ def settings(quick=False):
     path = dict(n=60, d=4, degree=5, pairs=3, k=10) if quick else dict(n=800, d=20, degree=14, pairs=6, k=100)
     basis = {name: path[name] for name in ("n", "d", "degree", "pairs")}
     pca = dict(n=80, m=3) if quick else dict(n=800, m=8)
-    return [dict(job=job, **sizes, dtype=dtype) for dtype in ("float64", "float32")
+    jobs = [dict(job=job, **sizes, dtype=dtype) for dtype in ("float64", "float32")
             for job, sizes in (("path", path), ("basis", basis), ("eigenvectors", pca))]
+    return [*jobs, dict(job="learned sets", n=300 if quick else 5000, dtype="float64")]
 
 
 def contest(job, n, dtype, d=20, degree=0, pairs=0, k=0, m=0):
-    """One of the three jobs, on uniform points."""
+    """One of the four jobs, on uniform points."""
     rng = np.random.default_rng(0)
+    if job == "learned sets":
+        return learned_sets(n)
     if job == "eigenvectors":
         return components(rng.random((n, d)).astype(dtype), m)
     X = rng.random((n, d)).astype(dtype)
@@ -115,3 +124,22 @@ def components(X, m):
     return Contest(cases, baseline="KernelPCA, auto", limit=("Gram matrix alone",),
                    limit_is="the scalar products of the rows", gemm=(len(X), X.shape[1], len(X)),
                    errors={name: error for name in cases if "alone" not in name})
+
+
+def learned_sets(n):
+    """Fits to Friedman's function with noise; the error is the root mean square at 2000 new points, without noise."""
+    X, y = make_friedman1(n, noise=1.0, random_state=0)
+    X_test, f = make_friedman1(2000, random_state=1)
+
+    def fitted(model):
+        return model.fit(X, y).predict(X_test)
+
+    def all_waves():
+        with patch.object(waves, "_KEPT", 0.0):
+            return fitted(AdaptiveFeatureRegressor(random_state=0))
+
+    cases = {"HistGradientBoosting": lambda: fitted(HistGradientBoostingRegressor(random_state=0)),
+             "rfteach": lambda: fitted(AdaptiveFeatureRegressor(random_state=0)),
+             "rfteach, as many waves as it may": all_waves}
+    return Contest(cases, baseline="HistGradientBoosting",
+                   errors={name: lambda found: float(np.sqrt(np.mean((found - f) ** 2))) for name in cases})
