@@ -72,6 +72,8 @@ def test_every_benchmark_runs(name, tmp_path, capsys, monkeypatch):
             tolerance = 0.5  # of a few hundred pairs
         if "half precision" in row["case"] or "eigenvectors" in row["setting"]:
             tolerance = 1e-2
+        if "learned sets" in row["setting"]:
+            tolerance = 3  # of predictions
         assert row["error"] is None or 0 <= row["error"] < tolerance
         line = f"| {row['setting']} | {row['case']} |"
         assert printed.count(line) == 1

@@ -57,7 +57,7 @@ SETTINGS = [
     "ranks", "rcond", "reason", "record", "records", "redraw", "refits.model", "report", "reset",
     "residuals", "return_X_y", "return_interval", "return_std", "returns", "rfm_rounds.w", "right",
     "right_name", "rng", "row_bytes", "rows", "rtol", "rtol_single", "rules", "sampling", "search",
-    "seed", "select_waves.n", "selection", "sensitivity.model", "sensitivity.noise", "settings",
+    "seed", "select_waves.n", "select_waves.noise", "selection", "sensitivity.model", "sensitivity.noise", "settings",
     "settle.C", "shape", "share_attributes.model", "sigmas", "sign", "single", "sizes",
     "slider.start", "slider.values", "slopes", "smoothed.w", "solver", "source", "sparse", "spec",
     "split", "standardize", "statistic", "store.C", "store.model", "sums", "supports",
