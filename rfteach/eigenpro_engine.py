@@ -50,7 +50,7 @@ class KernelSpace:
 
     def values(self, X, c):
         """The functions (n, r) with coefficients c at X, from tiles of the kernel that fit the memory budget."""
-        return tile_times(self.fill(X), X, self.n_columns, c)
+        return tile_times(self.fill(X), X, c)
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #f52e4b77
 class FeatureSpace:

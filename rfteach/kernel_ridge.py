@@ -436,12 +436,13 @@ def gram_times(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, C: ArrayL
     same_rows(centers=centers, C=C)
     like = replace(like, dtype=torch.promote_types(torch.promote_types(like.dtype, like_c.dtype), like_C.dtype))
     X, centers, c = (T.detach().to(like.compute_dtype) for T in (X, centers, C[:, None] if C.ndim == 1 else C))
-    out = tile_times(kernel.tile(X, centers), X, len(centers), c)
+    out = tile_times(kernel.tile(X, centers), X, c)
     return like.restore(out[:, 0] if C.ndim == 1 else out)
 
 
-def tile_times(tile: Callable, X: torch.Tensor, n: int, c: torch.Tensor) -> torch.Tensor:
+def tile_times(tile: Callable, X: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     """k(X, centers) c (B, r) for coefficients c (n, r), from what fills tiles; no checks."""
+    n = len(c)
     out = X.new_empty(len(X), c.shape[1])
     room, height = block_bytes(X.device) // X.element_size(), 512
     if X.device.type != "cpu":

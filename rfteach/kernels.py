@@ -426,9 +426,9 @@ def _log_scale(nu):
     return -((nu - 1) * math.log(2) + math.lgamma(nu))
 
 
-def exponential(Z: torch.Tensor, factor: float = 1.0, out: torch.Tensor | None = None) -> torch.Tensor:
-    """exp(factor Z) as a power of two: several times as fast as `torch.exp`, and no slower where results are subnormal."""
-    return torch.mul(Z, factor / math.log(2), out=out).exp2_()
+def exponential(exponents: torch.Tensor, factor: float = 1.0, out: torch.Tensor | None = None) -> torch.Tensor:
+    """exp(factor · exponents) as a power of two: several times as fast as `torch.exp`, and no slower where results are subnormal."""
+    return torch.mul(exponents, factor / math.log(2), out=out).exp2_()
 
 
 def _half_integer(z, nu):
