@@ -1980,7 +1980,9 @@ d = { 'settings': { 'branch': 'main',
                                'rfteach.waves.centred_waves': ('waves.html#centred_waves', 'rfteach/waves.py'),
                                'rfteach.waves.kept_part': ('waves.html#kept_part', 'rfteach/waves.py'),
                                'rfteach.waves.largest_waves': ('waves.html#largest_waves', 'rfteach/waves.py'),
+                               'rfteach.waves.more_to_learn': ('waves.html#more_to_learn', 'rfteach/waves.py'),
                                'rfteach.waves.plain_waves': ('waves.html#plain_waves', 'rfteach/waves.py'),
                                'rfteach.waves.random_waves': ('waves.html#random_waves', 'rfteach/waves.py'),
                                'rfteach.waves.scaled': ('waves.html#scaled', 'rfteach/waves.py'),
-                               'rfteach.waves.select_waves': ('waves.html#select_waves', 'rfteach/waves.py')}}}
+                               'rfteach.waves.select_waves': ('waves.html#select_waves', 'rfteach/waves.py'),
+                               'rfteach.waves.wave_scores': ('waves.html#wave_scores', 'rfteach/waves.py')}}}

@@ -27,7 +27,7 @@ from .feature_ridge import RandomFeatureRidge
 from .intervals import IntervalMixin
 from .ridge import cholesky
 from .selection import check_folds, judge
-from .waves import EXTENSION, WaveFeatures, centred_waves, plain_waves, scaled, select_waves
+from .waves import EXTENSION, WaveFeatures, centred_waves, more_to_learn, plain_waves, scaled, select_waves
 
 # %% ../nbs/10f_adaptive.ipynb #d1b0176c
 def _symmetric_sums(T, q):
@@ -259,7 +259,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     ----------
     n_components : int, default 4000
         Features, two for each wave, before waves with the same frequency are joined. Fewer where the rows
-        cannot tell more waves from noise, by (10.43).
+        cannot tell more waves from noise, by (10.43), and the residuals show nothing of these, (10.44).
     max_order : int, default 3
         Greatest number of inputs that one wave looks at. Which sets of inputs are in use, and up to
         which order, is learned.
@@ -471,13 +471,19 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         self.alpha_ = learned if self.alpha == "evidence" else self.alpha
         terms = Z[found.kept].square() @ torch.from_numpy(U).to(Z).repeat(1, 2)[:, :, None]  # of the diagonal
         lam = (learned if self.alpha == "loo" else self.alpha_) * float(sum(_symmetric_sums(terms, q)).mean())
-        self._waves = select_waves(U, q, n_waves, self.selection, rng, 2 * lam / len(X))
+        self._waves, self._spare = select_waves(U, q, n_waves, self.selection, rng, 2 * lam / len(X)), None
+        if len(self._waves[1]) < n_waves and self.selection != "random":
+            self._spare = select_waves(U, q, n_waves, self.selection, rng)
 
     def _expand(self, X, Y, w):
         """Plain waves for standardised Y (n, k): frequencies (N, d), amplitudes (k, N) and constants (k,)."""
         active, m, (codes, weights) = self.active_inputs_, self.n_frequencies, self._waves
-        bounds = self.bounds_[active]
-        A, offset, self.alpha_ = _solve(X[:, active], Y, w, codes, weights, bounds, m, self.alpha_)
+        bounds, alpha = self.bounds_[active], self.alpha_
+        A, offset, self.alpha_ = _solve(X[:, active], Y, w, codes, weights, bounds, m, alpha)
+        spare = vars(self).pop("_spare", None)
+        if spare is not None and more_to_learn(X[:, active], Y, w / w.mean(), codes, A, offset, spare, bounds, m):
+            self._waves, self.alpha_ = spare, alpha
+            return self._expand(X, Y, w)
         F, A, constant = plain_waves(codes, A, bounds, m)
         W = np.zeros((len(F), X.shape[1]))
         W[:, active] = F

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['EXTENSION', 'scaled', 'centred_waves', 'largest_waves', 'random_waves', 'kept_part', 'select_waves', 'WaveFeatures',
-           'plain_waves']
+           'wave_scores', 'more_to_learn', 'plain_waves']
 
 # %% ../nbs/10g_waves.ipynb #d7af5567
 import itertools
@@ -15,6 +15,7 @@ import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from .anova import join_waves
+from .arrays import row_blocks
 
 # %% ../nbs/10g_waves.ipynb #794e7c32
 EXTENSION = 1.25  # half the period of the slowest wave, in units of the width of the box
@@ -183,6 +184,29 @@ class WaveFeatures(TransformerMixin, BaseEstimator):
             P = F if P is None else P.mul_(F)
         P *= torch.from_numpy(self.weights).to(X.device).sqrt()[:, None]
         return torch.cat([P.real, P.imag]).T
+
+# %% ../nbs/10g_waves.ipynb #068a6fd9
+def wave_scores(features: WaveFeatures, X: torch.Tensor, R: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """What residuals R (n, k) have to do with features of X: z² of (10.44), (2N, k), for weights w (n,) of mean one."""
+    S, squares = 0, 0
+    for rows in row_blocks(len(X), 48 * len(features.codes), X.device):
+        F, v = features.transform(X[rows]), w[rows, None]
+        S, squares = S + F.T @ (v * R[rows]), squares + F.square().T @ v
+    return S.square() / (squares * (w[:, None] * R.square()).mean(0)).clamp(min=torch.finfo(R.dtype).tiny)
+
+
+def more_to_learn(
+    X: torch.Tensor, Y: torch.Tensor, w: torch.Tensor, codes: np.ndarray, A: np.ndarray, offset: np.ndarray,
+    others: tuple[np.ndarray, np.ndarray], box: np.ndarray, m: int
+) -> bool:
+    """Whether (10.44) finds waves ``others`` in what those with amplitudes A (k, N) and an offset (k,) leave of Y (n, k)."""
+    plain, R = WaveFeatures(codes, np.ones(len(codes)), box, m), Y - torch.from_numpy(offset).to(Y)
+    C = torch.from_numpy(np.concatenate([A.real, -A.imag], 1)).to(Y)
+    for rows in row_blocks(len(X), 48 * len(codes), X.device):
+        R[rows] -= plain.transform(X[rows]) @ C.T
+    z2 = wave_scores(WaveFeatures(*others, box, m), X, R, w)
+    return float(z2.max()) > 2 * math.log(z2.numel()) + 4
+
 
 # %% ../nbs/10g_waves.ipynb #c74025f3
 def plain_waves(

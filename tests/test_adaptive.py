@@ -423,6 +423,17 @@ def test_waves_that_rows_can_tell(selection):
     assert len(free.frequencies_) == counts[1.0, 0.0], "without a penalty every wave is kept"
 
 
+def test_waves_that_few_rows_took_for_noise():
+    """Detail that the rows of the evidence cannot resolve counts as noise there; the residuals of all rows show it."""
+    rng = np.random.default_rng(0)
+    X, V = rng.random((2000, 12)), rng.random((1000, 12))
+    f = lambda Z: 5 * Z[:, 0] + 0.3 * np.sin(40 * Z).sum(1)
+    y = f(X) + 0.1 * rng.standard_normal(2000)
+    model = AdaptiveFeatureRegressor(max_order=1, n_folds=None, random_state=0).fit(X, y)
+    assert np.mean((model.predict(V) - f(V)) ** 2) < 0.01  # without (10.44) ten times as much and more
+    assert not [name for name in vars(model) if "spare" in name]
+
+
 def test_warnings_and_bar(friedman, capsys):
     X, y = friedman
     with pytest.warns(ConvergenceWarning, match="max_iter=2 iterations"):
