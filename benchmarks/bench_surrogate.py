@@ -138,8 +138,8 @@ def learned_sets(n):
         with patch.object(waves, "_KEPT", 0.0):
             return fitted(AdaptiveFeatureRegressor(random_state=0))
 
-    cases = {"HistGradientBoosting": lambda: fitted(HistGradientBoostingRegressor(random_state=0)),
+    cases = {"boosted trees": lambda: fitted(HistGradientBoostingRegressor(random_state=0)),
              "rfteach": lambda: fitted(AdaptiveFeatureRegressor(random_state=0)),
              "rfteach, as many waves as it may": all_waves}
-    return Contest(cases, baseline="HistGradientBoosting",
+    return Contest(cases, baseline="boosted trees",
                    errors={name: lambda found: float(np.sqrt(np.mean((found - f) ** 2))) for name in cases})
