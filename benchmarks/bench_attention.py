@@ -21,20 +21,20 @@ def settings(quick=False):
     return one + [dict(L=middle, heads=8, **sizes, causal=causal, dtype="float32") for causal in (False, True)]
 
 
-def contest(L, E, N, causal, dtype, heads=1):
+def contest(L, E, N, causal, dtype, heads=1, place="cpu"):
     """Both on the same queries, keys and values; random features with frequencies that are there.
 
     The error is that of the first head.
     """
     rng = np.random.default_rng(0)
-    q, k, v = (torch.from_numpy(rng.standard_normal((1, heads, L, E)).astype(dtype)) for _ in range(3))
-    W = torch.from_numpy(attention_frequencies(N, E, random_state=0).astype(dtype))
+    q, k, v = (torch.from_numpy(rng.standard_normal((1, heads, L, E)).astype(dtype)).to(place) for _ in range(3))
+    W = torch.from_numpy(attention_frequencies(N, E, random_state=0).astype(dtype)).to(place)
     rows = np.unique(np.linspace(0, L - 1, 32).astype(int))  # where errors are measured
 
-    size, chunk = min(L, 1024 // heads if causal else 1024), min(L, 128)
-    out, Z, P, V = (warm((heads, *shape), dtype) for shape in ((L, E), (size, N), (size, N), (N, E)))
+    size, chunk = L if place != "cpu" else min(L, 1024 // heads if causal else 1024), min(L, 128)
+    out, Z, P, V = (warm((heads, *shape), dtype, place) for shape in ((L, E), (size, N), (size, N), (N, E)))
     K = P.view(heads, N, size)
-    block, own = warm((heads, size, chunk), dtype), warm((heads * (size // chunk), N, E), dtype)
+    block, own = warm((heads, size, chunk), dtype, place), warm((heads * (size // chunk), N, E), dtype, place)
     scaled = (W / E**0.25).T.repeat(heads, 1, 1)
     chunks = lambda T: T.view(-1, chunk, T.shape[-1])
     softmax_ = lambda T: torch.softmax(T, -1, out=T)
@@ -63,7 +63,8 @@ def contest(L, E, N, causal, dtype, heads=1):
         x, y, values = q[0, 0].double()[rows] / E**0.25, k[0, 0].double() / E**0.25, v[0, 0].double()
         logits = weights_of(x, y)
         if causal:
-            logits = logits.masked_fill(torch.arange(L) > torch.from_numpy(rows)[:, None], -math.inf)
+            later = torch.arange(L) > torch.from_numpy(rows)[:, None]
+            logits = logits.masked_fill(later.to(place), -math.inf)
         exact = logits.softmax(1) @ values
         return lambda o: float((o[0, 0, rows].double() - exact).abs().max())
 
@@ -80,5 +81,5 @@ def contest(L, E, N, causal, dtype, heads=1):
         baseline="SDPA", limit=("limit",),
         limit_is="the products with frequencies, keys and values and the softmaxes, for causal keys "
                  "exponentials to base two, in blocks of memory that is already there",
-        gemm=(min(L, 1024), E, N),
+        gemm=(min(L, 1024), E, N), memory=place == "cpu", place=place,
         errors={"SDPA": error(lambda x, y: x @ y.T), "rfteach": error(features)})

@@ -41,7 +41,9 @@ class Contest:
     errors : dict of str to callable
         For a case, what takes its result and returns its largest error against float64.
     memory : bool
-        Whether extra memory says anything; it does not where other processes do the work.
+        Whether extra memory says anything; it does not where other processes or a card do the work.
+    place : {"cpu", "cuda"}
+        Where the work is done.
     """
 
     cases: dict[str, Callable]
@@ -51,10 +53,23 @@ class Contest:
     gemm: tuple[int, int, int] = (1000, 1000, 1000)
     errors: dict[str, Callable] = field(default_factory=dict)
     memory: bool = True
+    place: str = "cpu"
 
 
-def warm(shape, dtype):
+def finished(call, place):
+    """The call; on a card it ends when the card has done what it was given."""
+    def to_the_end():
+        result = call()
+        torch.cuda.synchronize()
+        return result
+
+    return call if place == "cpu" else to_the_end
+
+
+def warm(shape, dtype, place="cpu"):
     """A tensor whose memory is already there: huge pages where NumPy gets them, each one touched."""
+    if place != "cpu":
+        return torch.zeros(shape, dtype=getattr(torch, dtype), device=place)
     return torch.from_numpy(np.empty(shape, dtype)).zero_()
 
 
@@ -138,8 +153,8 @@ def compare(cases, *, repeats=15, baseline=None, limit=(), patience=4, settle=0.
     return rows
 
 
-def limits(gemm, dtype, *, repeats=5, **options):
-    """What this machine can do, by the faster of torch and NumPy in each job.
+def limits(gemm, dtype, *, place="cpu", repeats=5, **options):
+    """What this machine can do, by the faster of torch and NumPy in each job; what its card can do, by torch.
 
     Parameters
     ----------
@@ -147,6 +162,7 @@ def limits(gemm, dtype, *, repeats=5, **options):
         Shape of the product, m×k by k×n, into memory that is already there.
     dtype : str
         "float64" or "float32".
+    place : {"cpu", "cuda"}
     repeats, options
         For `compare`.
 
@@ -155,31 +171,35 @@ def limits(gemm, dtype, *, repeats=5, **options):
     dict
         ``gemm`` in 1e9 FLOP/s (2mkn per product), ``copy`` in 1e9 bytes/s read and written,
         ``cos`` and ``exp`` in 1e9 entries/s, arguments in [-10, 0]; each with who reached it. The
-        last three on arrays of 32 MB. From medians.
+        last three on arrays of 32 MB, on a card of 1 GB. From medians.
     """
     m, k, n = gemm
-    rng = np.random.default_rng(0)
-    A, B, C = rng.random((m, k)).astype(dtype), rng.random((k, n)).astype(dtype), np.zeros((m, n), dtype)
-    x = rng.uniform(-10, 0, 32_000_000 // np.dtype(dtype).itemsize).astype(dtype)
-    y = np.zeros_like(x)
-    At, Bt, Ct, xt, yt = map(torch.from_numpy, (A, B, C, x, y))
+    rng, known = np.random.default_rng(0), ("torch", "NumPy") if place == "cpu" else ("torch",)
+
+    def uniform(*shape):
+        if place == "cpu":
+            return torch.from_numpy(rng.random(shape).astype(dtype))
+        return torch.rand(shape, dtype=getattr(torch, dtype), device=place)
+
+    size = (32_000_000 if place == "cpu" else 2**30) // np.dtype(dtype).itemsize
+    At, Bt, Ct, xt, yt = uniform(m, k), uniform(k, n), uniform(m, n), uniform(size).mul_(-10), uniform(size)
+    A, B, C, x, y = (T.cpu().numpy() for T in (At, Bt, Ct, xt, yt)) if place == "cpu" else [None] * 5
     jobs = {"gemm": (2 * m * k * n, lambda: torch.mm(At, Bt, out=Ct), lambda: np.dot(A, B, out=C)),
-            "copy": (2 * x.nbytes, lambda: yt.copy_(xt), lambda: np.copyto(y, x)),
-            "cos": (x.size, lambda: torch.cos(xt, out=yt), lambda: np.cos(x, out=y)),
-            "exp": (x.size, lambda: torch.exp(xt, out=yt), lambda: np.exp(x, out=y))}
-    cases = {(job, by): call for job, (_, *calls) in jobs.items()
-             for by, call in zip(("torch", "NumPy"), calls)}
+            "copy": (2 * xt.nbytes, lambda: yt.copy_(xt), lambda: np.copyto(y, x)),
+            "cos": (size, lambda: torch.cos(xt, out=yt), lambda: np.cos(x, out=y)),
+            "exp": (size, lambda: torch.exp(xt, out=yt), lambda: np.exp(x, out=y))}
+    cases = {(job, by): finished(call, place) for job, (_, *calls) in jobs.items() for by, call in zip(known, calls)}
     rows = compare({f"{job} {by}": call for (job, by), call in cases.items()},
                    repeats=repeats, **options)
     found = {}
     for job, (work, *_) in jobs.items():
-        seconds, by = min((rows[f"{job} {by}"]["seconds"]["median"], by) for by in ("torch", "NumPy"))
+        seconds, by = min((rows[f"{job} {by}"]["seconds"]["median"], by) for by in known)
         found[job] = {"rate": float(f"{work / seconds / 1e9:.4g}"), "by": by}
     return found
 
 
 def machine():
-    """The processor, its threads, and the versions that timings depend on."""
+    """The processor, its threads, a card if there is one, and the versions that timings depend on."""
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
@@ -187,6 +207,7 @@ def machine():
     pools = sorted({f"{p['internal_api']} {p.get('version') or ''}".strip() + f", {p['num_threads']} threads"
                     for p in threadpool_info()})
     packages = ("numpy", "scipy", "torch", "scikit-learn")
-    return {"cpu": cpu, "cores": os.cpu_count(), "torch_threads": torch.get_num_threads(),
+    card = {"card": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return {"cpu": cpu, **card, "cores": os.cpu_count(), "torch_threads": torch.get_num_threads(),
             "thread_pools": pools, "system": f"{platform.system()} {platform.machine()}",
             "python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from harness import compare, limits, machine
+from harness import compare, finished, limits, machine
 from memory import extra_memory
 
 HERE = Path(__file__).resolve().parent
@@ -75,9 +75,11 @@ def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, me
         dtype = setting.get("dtype", "float64")
         product = f"{'x'.join(map(str, contest.gemm))} {dtype}"
         if product not in record["limits"]:
-            record["limits"][product] = limits(contest.gemm, dtype, repeats=min(repeats, 5), **options)
-        errors = {case: float(f"{error(contest.cases[case]()):.2g}") for case, error in contest.errors.items()}
-        rows = compare(contest.cases, repeats=repeats, baseline=contest.baseline, limit=contest.limit,
+            record["limits"][product] = limits(
+                contest.gemm, dtype, place=contest.place, repeats=min(repeats, 5), **options)
+        cases = {case: finished(call, contest.place) for case, call in contest.cases.items()}
+        errors = {case: float(f"{error(cases[case]()):.2g}") for case, error in contest.errors.items()}
+        rows = compare(cases, repeats=repeats, baseline=contest.baseline, limit=contest.limit,
                        **options)
         measured = [case for case in contest.cases if memory and contest.memory and case not in contest.limit]
         if quick:
@@ -136,7 +138,8 @@ def footing(record):
         lines.append(f"- {product}: " + ", ".join(
             f"{job} {found['rate']:.3g} {units[job]} ({found['by']})" for job, found in rates.items()) + ".")
     about, noise = record["machine"], max(float(np.median(row["noise"])) for row in record["rows"])
-    lines.append(f"- {about['cpu']}, {about['cores']} cores, {about['torch_threads']} threads, of which others "
+    card = f"{about['card']}; " if "card" in about else ""
+    lines.append(f"- {card}{about['cpu']}, {about['cores']} cores, {about['torch_threads']} threads, of which others "
                  f"kept {noise:.2f} busy; torch {about['torch']}, NumPy {about['numpy']}, "
                  f"scikit-learn {about['scikit-learn']}; {record['date']}; `{record['command']}`.")
     return lines
@@ -171,7 +174,7 @@ def main(argv=None):
         except KeyboardInterrupt:
             sys.exit(f"\nstopped; what has been measured is in {built}, and the same command goes on from there")
         if not record["rows"]:
-            print(f"{name}: no setting contains {args.only!r}")
+            print(f"{name}: no setting contains {args.only!r}" if args.only else f"{name}: nothing that this machine can do")
             continue
         print("\n".join(footing(record)) + "\n", flush=True)
         if not args.only:  # a part must not replace the whole
