@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from .arrays import ArrayLike, Sparse
+from .arrays import ArrayLike, Sparse, row_blocks
 
 # %% ../nbs/00g_copies.ipynb #c5fca3f0
 def row_hashes(X: torch.Tensor | Sparse, seed: int = 0) -> np.ndarray:
@@ -42,27 +42,36 @@ def row_hashes(X: torch.Tensor | Sparse, seed: int = 0) -> np.ndarray:
     >>> bool(h[0] == h[2]), bool(h[0] == h[1])
     (True, False)
     """
-    values = X.data if sp.issparse(X) else X.detach().cpu().numpy()
-    bits = np.ascontiguousarray(values, dtype=np.float64).view(np.uint64)
-    base = _mix(np.array([seed], dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15))
-    keys = _mix(base + np.arange(1, X.shape[1] + 1, dtype=np.uint64))
-    total = np.repeat(base, X.shape[0])
-    if sp.issparse(X):
-        entries = np.where(values == 0, np.uint64(0), _mix(bits ^ keys[X.indices]))
-        np.add.at(total, np.repeat(np.arange(len(total)), np.diff(X.indptr)), entries)
+    return _hashes(X, seed).cpu().numpy().view(np.uint64)
+
+
+def _hashes(X, seed):
+    """The numbers of the rows, where X is, in int64, which wraps as uint64 does."""
+    sparse = sp.issparse(X)
+    values = torch.from_numpy(X.data) if sparse else X.detach()
+    base = _mix_(torch.full((1,), seed - 0x61C8864680B583EB, device=values.device))
+    keys = _mix_(base + torch.arange(1, X.shape[1] + 1, device=values.device))
+    total = base.repeat(X.shape[0])
+    if sparse:
+        rows = torch.from_numpy(np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)))
+        total.index_add_(0, rows, _entries(values, keys[torch.from_numpy(X.indices)]))
     else:
-        for j, key in enumerate(keys):
-            entry = _mix(bits[:, j] ^ key)
-            entry[values[:, j] == 0] = 0
-            total += entry
-    return _mix(total)
+        for rows in row_blocks(X.shape[0], 32 * X.shape[1], values.device):
+            total[rows] += _entries(values[rows], keys).sum(1)
+    return _mix_(total)
 
 
-def _mix(z):
-    """A bijection of 64-bit numbers in which each bit depends on every bit."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+def _entries(values, keys):
+    """What values of columns with these keys add to the numbers of their rows."""
+    return _mix_(values.double().view(torch.int64) ^ keys).masked_fill_(values == 0, 0)
+
+
+def _mix_(z):
+    """A bijection of 64-bit numbers in which each bit depends on every bit, in place."""
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
+        z ^= (z >> shift) & (2 ** (64 - shift) - 1)
+        z *= factor
+    return z
 
 # %% ../nbs/00g_copies.ipynb #35c3ce0e
 def row_groups(
@@ -94,9 +103,15 @@ def row_groups(
     ([0, 2], [0], [0, 0])
     """
     counts = slice(None) if weight is None else torch.as_tensor(weight, device="cpu").numpy() > 0
-    kept = np.arange(X.shape[0])[counts]
-    _, first, group = np.unique(row_hashes(X, seed)[kept], return_index=True, return_inverse=True)
-    return kept, kept[first], group
+    kept, numbers = np.arange(X.shape[0])[counts], _hashes(X, seed)
+    if len(kept) < X.shape[0]:
+        numbers = numbers[torch.from_numpy(kept).to(numbers.device)]
+    numbers, order = torch.sort(numbers ^ -(2**63), stable=True)  # in the order of uint64
+    new = torch.ones_like(order, dtype=torch.bool)
+    new[1:] = numbers[1:] != numbers[:-1]
+    group = torch.empty_like(order)
+    group[order] = new.cumsum(0) - 1
+    return kept, kept[order[new].cpu().numpy()], group.cpu().numpy()
 
 
 def distinct_rows(

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .arrays import ArrayLike, Sparse, all_or_nothing, power_of_two, resolve_device
 from .checks import choice, number, targets, weights
-from .copies import distinct_rows, row_groups
+from .copies import distinct_rows, row_groups, row_hashes
 from .estimators import Regressor
 from .intervals import IntervalMixin, LeftOut, by_others, inputs_of
 from .moments import Moments, Sharing, Triangle, add_rows
@@ -85,12 +85,8 @@ def _numbers(X, Y, w):
     """A number in [0, 1) for each row of X (n, d), targets Y (n, k) and weights w (n,), as good as random; ∞ where w is 0."""
     few = X[:, :: 1 + X.shape[1] // _COLUMNS]
     few = few.to(Y) if isinstance(few, torch.Tensor) else torch.from_numpy(few.toarray()).to(Y)
-    bits = (torch.cat([few, Y, w[:, None]], 1).cpu().numpy() + 0.0).view(np.uint64)
-    odd = np.random.default_rng(0).integers(2**64, size=bits.shape[1], dtype=np.uint64) | np.uint64(1)
-    total = ((bits ^ bits >> np.uint64(32)) * odd).sum(1)
-    for factor in odd[:2]:
-        total = (total ^ total >> np.uint64(32)) * factor
-    return np.where(bits[:, -1] > 0, (total >> np.uint64(11)) * 2.0**-53, np.inf)
+    numbers = (row_hashes(torch.cat([few, Y, w[:, None]], 1)) >> np.uint64(11)) * 2.0**-53
+    return np.where(w.cpu().numpy() > 0, numbers, np.inf)
 
 
 @dataclass(frozen=True)
@@ -170,8 +166,8 @@ class Stream(Sharing):
         Y = Y.double()
         w = Y.new_ones(len(Y)) if w is None else w.to(Y)
         numbers = _numbers(X, Y, w)
-        some = np.argsort(numbers, kind="stable")[:_DRAWN]
-        some = some[numbers[some] < self.drawn.bound]
+        some = np.flatnonzero(numbers < self.drawn.bound)
+        some = some[np.argsort(numbers[some], kind="stable")[:_DRAWN]]
         if not len(some):
             return
         if len(rows) < len(Y):  # copies, or rows without weight
