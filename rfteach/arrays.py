@@ -194,6 +194,7 @@ def as_tensor(
     name: str = "X",
     ndim: int | tuple[int, ...] = 2,
     device: Device | None = None,
+    finite: bool = True,
 ) -> tuple[torch.Tensor, Like]:
     """Check data and view it as a torch tensor, together with the way back.
 
@@ -207,6 +208,8 @@ def as_tensor(
         Allowed number of dimensions.
     device : str, torch.device or None
         Where to compute; None means where the data is.
+    finite : bool, default True
+        Refuse NaN and infinity; False leaves that to a caller who looks at the numbers anyway.
 
     Returns
     -------
@@ -274,7 +277,8 @@ def as_tensor(
         raise ValueError(
             f"{name} is empty: got shape {tuple(T.shape)}, expected at least one row and one column"
         )
-    _check_finite(T, name)
+    if finite:
+        _check_finite(T, name)
     like = Like(kind, T.dtype, origin, index)
     target = T.device if device is None else resolve_device(device)
     return T.to(device=target, dtype=like.compute_dtype), like

@@ -224,20 +224,18 @@ class FeatureMap:
         """What `read` asks for, after a block of keys was taken in; ``state`` is None before the first."""
         least, W = least_exponent(h.dtype), self.W.expand(*k.shape[:-2], *self.W.shape[-2:])
         P, R, s = softmax_and_sums_((W @ k.mT).add_(h.clamp(min=least)[..., None, :]))
-        alive = (h > least).any(-1)[..., None, None]  # a block without keys has the weight 0
-        R, s, u = torch.where(alive, R, 2 * least), s * alive, (P @ v) * alive
+        u = P @ v
         if state is None:
             return R, s, u
         m, before, means = state
         top = torch.maximum(m, R)
         a, b = before * exponentials_(m - top), s * exponentials_(R - top)
-        total = a + b
-        return top, total, (means * a + u * b) / (total + (total == 0))
+        return top, a + b, (means * a + u * b) / (a + b)
 
     def read(self, state, q):
         """The answers to a block of queries, of shape (..., L, Ev)."""
         R, s, u = state
-        return self.queries(q, (R + (s + (s == 0)).log()).mT) @ u
+        return self.queries(q, (R + s.log()).mT) @ u
 
 # %% ../nbs/11a_attention.ipynb #c1d09a7b
 class CosineMap(FeatureMap):
@@ -291,9 +289,9 @@ def feature_map(W: torch.Tensor, kind: str = "positive", tilt: float = 0.0, scal
 def _same_sequences(q, k, v):
     """Tensors with the same leading axes, and how to hand the output back."""
     axes = (2, 3, 4, 5, 6)
-    q, like = as_tensor(q, name="q", ndim=axes)
-    k, like_k = as_tensor(k, name="k", ndim=axes)
-    v, like_v = as_tensor(v, name="v", ndim=axes)
+    q, like = as_tensor(q, name="q", ndim=axes, finite=False)  # `attend` looks at them all
+    k, like_k = as_tensor(k, name="k", ndim=axes, finite=False)
+    v, like_v = as_tensor(v, name="v", ndim=axes, finite=False)
     for name, T, other in (("k", k, like_k), ("v", v, like_v)):
         if other.dtype != like.dtype or T.device != q.device:
             raise ValueError(

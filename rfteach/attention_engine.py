@@ -80,20 +80,23 @@ def _refuse_overflow(q, k, v, squares, tilt, scale):
     ends = [a for t in (q, k, v) for a in torch.aminmax(t.detach())]
     *ends, longest = torch.stack([*ends, squares.detach().amax()]).tolist()  # a card is asked once
     peaks = [max(map(abs, ends[i : i + 2])) for i in (0, 2, 4)]
-    both = peaks[0] + peaks[1]  # NaN if one of them is
+    for name, peak in zip("qkv", peaks):
+        if not math.isfinite(peak):
+            raise ValueError(f"{name} contains NaN or infinity")
+    both = peaks[0] + peaks[1]
     largest = q.shape[-1] * both * both  # no row is longer
     product = scale * largest * (longest * (1 - 4 * tilt))
     size = scale * largest + math.sqrt(product) - 2 * tilt * (1 - 4 * tilt) * longest
     info = torch.finfo(q.dtype)
     if not size < info.max / 16:
         raise ValueError(
-            f"q or k has NaN, or exponents overflow in {q.dtype}: squared length of rows up to {largest:.3g}, "
+            f"exponents overflow in {q.dtype}: squared length of rows up to {largest:.3g}, "
             f"of frequencies up to {longest:.3g}, scale {scale:.3g}, tilt {tilt:.3g}; "
             "make the one that is out of range smaller or pass float64"
         )
     if not peaks[2] * k.shape[-2] * squares.shape[-1] < info.max * info.eps / 64:
         raise ValueError(
-            f"v has NaN, or entries so large (up to {peaks[2]:.3g}) that sums overflow in {q.dtype}; "
+            f"v has entries so large (up to {peaks[2]:.3g}) that sums overflow in {q.dtype}; "
             "rescale it or pass float64"
         )
 
@@ -178,11 +181,11 @@ def _running(Q, P, v, V, signed):
     if n % shape[1]:
         Q, P, v = (F.pad(t, (0, 0, 0, -n % shape[1])) for t in (Q, P, v))
     Q, P, v = (t.unflatten(-2, shape) for t in (Q, P, v))
-    sums = [V]  # before each chunk, and after the last
-    for own in totals(P.mT, v).unbind(-3):
-        sums.append(sums[-1] + own)
-    T = totals(_products(Q, P, signed).tril_(), v) + Q @ torch.stack(sums[:-1], -3)
-    return T.flatten(-3, -2)[..., :n, :], sums[-1]
+    own = totals(P.mT, v)
+    earlier = torch.ones(2 * own.shape[-3:-2], dtype=own.dtype, device=own.device).tril_(-1)
+    before = (earlier @ own.flatten(-2)).view(own.shape) + V.unsqueeze(-3)
+    T = totals(_products(Q, P, signed).tril_(), v) + Q @ before
+    return T.flatten(-3, -2)[..., :n, :], before[..., -1, :, :] + own[..., -1, :, :]
 
 
 def _sizes(T, h, m, R, signed):
@@ -223,6 +226,11 @@ def _causal_block(phi, state, rows, doubts=None):
     return (m, V), quotient(T, size if phi.signed else None)
 
 # %% ../nbs/11b_attention_engine.ipynb #84b341db
+def _most(q: torch.Tensor) -> int:
+    """Rows whose features stay in the cache of a CPU; a card has no use for small blocks."""
+    return 1024 if q.device.type == "cpu" else 2**40
+
+
 def _blocks(n: int, most: int, phi: Any, q: torch.Tensor) -> Iterator[slice]:
     """Slices of n rows, at most ``most`` in each, fewer where their features would pass the memory budget."""
     row_bytes = 2 * math.prod(q.shape[:-2]) * phi.N * q.element_size()
@@ -232,9 +240,9 @@ def _blocks(n: int, most: int, phi: Any, q: torch.Tensor) -> Iterator[slice]:
 def _all_keys(phi, q, k, v, h):
     """Slices of the queries with their answers: all keys are taken in first."""
     state = None
-    for s in _blocks(k.shape[-2], 1024, phi, q):
+    for s in _blocks(k.shape[-2], _most(q), phi, q):
         state = phi.add(state, k[..., s, :], v[..., s, :], h[..., s])
-    for s in _blocks(q.shape[-2], 1024, phi, q):
+    for s in _blocks(q.shape[-2], _most(q), phi, q):
         yield s, phi.read(state, q[..., s, :])
 
 
@@ -243,7 +251,7 @@ def _causal(phi, rows, doubts):
     n, state, chunks = rows.q.shape[-2], phi.start(rows.k, rows.v), 1
     again = doubts is None and rows.q.device.type != "cpu"
     if rows.gate is None and not again:  # else positions that are far apart differ too much for one reference
-        chunks = max(1, 1024 // (_CHUNK * math.prod(rows.q.shape[:-2])))
+        chunks = max(1, _most(rows.q) // (_CHUNK * math.prod(rows.q.shape[:-2])))
     size = next(_blocks(n, chunks * _CHUNK, phi, rows.q)).stop
     size -= size % _CHUNK if size > _CHUNK else 0
     for i in range(0, n, size):
@@ -292,7 +300,9 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, phi: Any, bias: to
         graph = needs_grad(q, k, v, phi.W, bias, *(gate or ()))
         out = None if graph else empty((*q.shape[:-1], v.shape[-1]), q.dtype, q.device)
         if not causal:
-            return _gathered(_all_keys(phi, q, k, v, h), out)
+            o = _gathered(_all_keys(phi, q, k, v, h), out)
+            some = None if bias is None else (h > least_exponent(h.dtype)).any(-1)[..., None, None]
+            return o if some is None else torch.where(some, o, 0.0)
         alive = None if bias is None else (h > least_exponent(h.dtype)).cummax(-1).values
         rows, doubts = _Rows(q, k, v, h, gate, alive), None if q.device.type == "cpu" else []
         o = _gathered(_causal(phi, rows, doubts), out)
