@@ -38,7 +38,8 @@ def _check_parameters(model):
     integer(1, "auto", n_subsample=model.n_subsample, batch_size=model.batch_size)
     number("(0, inf)", "auto", step_size=model.step_size)
     integer(1, max_iter=model.max_iter, n_iter_no_change=model.n_iter_no_change)
-    number("[0, inf)", tol=model.tol, cache_size=model.cache_size)
+    number("[0, inf)", tol=model.tol)
+    number("[0, inf)", "auto", cache_size=model.cache_size)
     number("[0, 1)", validation_fraction=model.validation_fraction)
     flag(early_stopping=model.early_stopping, momentum=model.momentum)
     choice("auto", "full", "half", None, cache=model.cache)
@@ -78,7 +79,7 @@ class _Parameters(Model):
         validation_fraction=0.1,
         n_iter_no_change=5,
         cache="auto",
-        cache_size=2048,
+        cache_size="auto",
         dtype=None,
         device=None,
         random_state=None,
@@ -447,8 +448,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
         dtype, "half" in float16. "auto" is "full", but "half" for float32 features that fit in no other way: features
         that are rounded are still features, while a Gram matrix may lose its positive eigenvalues. Should the loss
         grow with "half", training goes on with "full", and a `RuntimeWarning` says so.
-    cache_size : float, default 2048
-        Memory for them in MiB.
+    cache_size : float or "auto", default "auto"
+        Memory for them in MiB. "auto" is 2048 on a CPU, and half of what is free on a card.
     dtype, device : {"float32", "float64"} or None, and str, torch.device or None, default None
         Working dtype, and where to compute; None takes those of X. Results go back to where the data came from.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default None

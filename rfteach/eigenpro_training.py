@@ -29,7 +29,8 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import random_generator
-from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan
+from .copies import row_hashes
+from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan, room_for_rows
 from .preconditioning import Momentum, largest_step
 
 # %% ../nbs/08c_eigenpro_training.ipynb #b2ab6083
@@ -235,7 +236,8 @@ def held_out(settings, data, seed, mistakes):
 def validated(trials, settings, limit, start, bar, share):
     """Mean validation losses after 0, 1, 2, … epochs of all trials side by side, until none was lower for long."""
     losses = [start]
-    runs = [run_epochs(share(descent), part, limit, settings.cache_size / len(trials)) for descent, part in trials]
+    room = room_for_rows(settings.cache_size, trials[0][1].X.device) / len(trials)
+    runs = [run_epochs(share(descent), part, limit, room) for descent, part in trials]
     for epochs in zip(*runs):
         losses.append(float(np.mean([epoch.record["validation_loss"] for epoch in epochs])))
         bar.set_postfix(validation_loss=f"{losses[-1]:.4g}")
@@ -262,7 +264,7 @@ def fingerprint(*tensors, parameters=None):
     found = hashlib.blake2b(text.encode(), digest_size=16)
     for T in tensors:
         found.update(f"{tuple(T.shape)} {T.dtype}".encode())
-        found.update(T.contiguous().cpu().numpy())
+        found.update(row_hashes(T))  # a card sends a number for each row
     return found.hexdigest()
 
 
@@ -375,7 +377,7 @@ def train(descent, data, settings, choice, file, saved=None, again=False, notify
     done = not again and any(rule(descent.history) for rule in rules)
     last = descent.n_iter if done else choice.last
     with tqdm(total=choice.last, initial=descent.n_iter, disable=not settings.verbose, unit="epoch") as bar:
-        for epoch in run_epochs(descent, data, last, settings.cache_size, begun):
+        for epoch in run_epochs(descent, data, last, room_for_rows(settings.cache_size, data.X.device), begun):
             if best is not None:
                 best.update(descent)
             ended = notify is not None and bool(notify(epoch))

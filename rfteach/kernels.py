@@ -27,14 +27,14 @@ def _squared_distances(X, Y, bandwidth, factor):
     cancelled = torch.finfo(X.dtype).eps ** (1 / 3)
     nearest, farthest, within = (torch.amin, torch.amax, torch.le) if factor > 0 else (torch.amax, torch.amin, torch.ge)
     u, v = factor * x2, factor * y2
-    threshold = cancelled * (farthest(u) + farthest(v))
+    threshold, squares = cancelled * (farthest(u) + farthest(v)), scale**2
 
     def tile(rows, cols, s):
         torch.add(u[rows, None], v[cols], out=s)
-        s.addmm_(left[rows] / scale**2, right[cols].T, alpha=-2 * factor)
-        on_diagonal = X is Y and rows.start == cols.start
-        if on_diagonal:
-            s.diagonal().fill_(math.copysign(math.inf, factor))
+        s.addmm_(left[rows] / squares, right[cols].T, alpha=-2 * factor)
+        if X is Y:
+            itself = s.diagonal(rows.start - cols.start)  # nothing, where the tile does not reach the diagonal
+            itself.fill_(math.copysign(math.inf, factor))
         far = s.is_cpu and not within(nearest(s), threshold)  # a card would wait for the answer
         for few in [] if far else _in_cache(s):
             part, i = s[few], slice(rows.start + few.start, rows.start + few.stop)
@@ -42,8 +42,8 @@ def _squared_distances(X, Y, bandwidth, factor):
             if len(near):
                 lost = within(part[:, near], cancelled * (u[i, None] + v[cols][near]))
                 _recompute(part, lost, near, X[i], Y[cols], bandwidth, factor)
-        if on_diagonal:
-            s.diagonal().zero_()
+        if X is Y:
+            itself.zero_()
 
     return tile
 

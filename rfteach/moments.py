@@ -13,8 +13,9 @@ from typing import Self
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
-from .arrays import row_blocks
+from .arrays import block_bytes, row_blocks
 from .ridge import Spectrum, add_gram, cholesky, factor_solve, reduced_svd, solve_qr, symmetric
 
 # %% ../nbs/03e_moments.ipynb #03b00012
@@ -112,9 +113,18 @@ class _Summed(Sharing):
     def _multiply(self):
         """Add the products of the rows that are held to G."""
         for B in self.batch.release(self.run):
-            runs = 1 if B.dtype == self.G.dtype else max(1, round(len(B) / self.run))
-            for part in B.tensor_split(runs):
+            for part in self._runs(B):
                 add_gram(self._own(), part)
+
+    def _runs(self, B):
+        """Parts of the rows of B whose products may be added up in its dtype; on a card many at a time, (r, run, D)."""
+        if B.dtype == self.G.dtype:
+            return [B]
+        if B.is_cpu:
+            return B.tensor_split(max(1, round(len(B) / self.run)))
+        short = -len(B) % self.run
+        runs = (pad(B, (0, 0, 0, short)) if short else B).unflatten(0, (-1, self.run))
+        return runs.split(max(1, block_bytes(B.device) // (1024 * B.shape[1] * B.itemsize)))
 
     def _merge_batch(self):
         self._multiply()

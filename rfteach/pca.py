@@ -215,8 +215,9 @@ def leading_components(
     if start is not None:
         S[:, : start.shape[1]] = start[:, :b].to(S)
     xp = torch
-    if matrix and device.type == "cpu":  # on narrow matrices NumPy is the faster of the two
-        xp, S, apply = np, S.numpy(), lambda Q: (C @ torch.from_numpy(Q)).numpy()
+    if matrix and (device.type == "cpu" or d <= 1024):  # NumPy is faster on few columns, and a card would wait at each step
+        C, xp, S = C.cpu(), np, S.cpu().numpy()
+        apply = lambda Q: (C @ torch.from_numpy(Q)).numpy()
     Q = xp.linalg.qr(S)[0]
     CQ, history, least = apply(Q), [], floor / max(tol, floor)
     bar = tqdm(disable=not verbose, desc="residual", total=max_iter)

@@ -76,8 +76,8 @@ class Scatter:
             B = some[rows] if plain else some[rows] / unit
             shift += torch.full_like(B[:, 0], 1 / len(some)) @ B
         same = A[0] == A[-1]  # the mean of a constant column must not be rounded
-        for rows in self._rows(A):
-            if not A.is_cpu or same.any():  # to ask a card costs more
+        for rows in self._rows(A) if same.any() else ():  # a card is asked once
+            if not A.is_cpu or same.any():
                 same = same & (A[rows] == A[:1]).all(0)
         shift = torch.where(same, A[0] if plain else A[0] / unit, shift)
         for rows in self._rows(A):

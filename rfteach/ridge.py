@@ -21,23 +21,28 @@ from .checks import choice, number, penalties, system
 
 # %% ../nbs/03a_ridge.ipynb #c773fc82
 PANEL = 96  # columns; in float64 a width that is no multiple of it can cost a third
-_STRIP = 6 * PANEL
 
 
 def add_gram(G: torch.Tensor, B: torch.Tensor) -> None:
-    """Add BᵀB, computed in the dtype of B, float32 or float64, to the lower triangle of G, by half of the products."""
+    """Add BᵀB, computed in the dtype of B, float32 or float64, to the lower triangle of G, by half of the products.
+
+    For B of shape (r, n, N), the r products are summed up in the dtype of G.
+    """
 
     def add(rows, cols):
-        if B.dtype == G.dtype:
+        if B.ndim == 3:
+            G[rows, cols] += (B[..., rows].mT @ B[..., cols]).sum(0, dtype=G.dtype)
+        elif B.dtype == G.dtype:
             G[rows, cols].addmm_(B[:, rows].T, B[:, cols])
         else:
             G[rows, cols] += B[:, rows].T @ B[:, cols]
 
-    N = B.shape[1]
-    for start in range(0, N, _STRIP):
-        stop = min(start + _STRIP, N)
-        for i in range(start, stop, PANEL):
-            add(slice(i, stop), slice(i, min(i + PANEL, stop)))
+    N = B.shape[-1]
+    panel, strip = (PANEL, 6 * PANEL) if B.is_cpu else (256, 1024)  # a card wants large products
+    for start in range(0, N, strip):
+        stop = min(start + strip, N)
+        for i in range(start, stop, panel):
+            add(slice(i, stop), slice(i, min(i + panel, stop)))
         if stop < N:
             add(slice(stop, N), slice(start, stop))
 
