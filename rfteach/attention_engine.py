@@ -20,17 +20,17 @@ from .kernels import exponential
 
 # %% ../nbs/11b_attention_engine.ipynb #ce783086
 def exponentials_(Z: torch.Tensor) -> torch.Tensor:
-    """Exponentials in place, and 0 for those that are subnormal or nearly so."""
-    least = 0.9 * math.log(torch.finfo(Z.dtype).tiny)
-    F.threshold_(Z.detach(), least, -math.inf)
+    """Exponentials in place, and on a CPU 0 for those that are subnormal or nearly so."""
+    if Z.is_cpu:
+        F.threshold_(Z.detach(), 0.9 * math.log(torch.finfo(Z.dtype).tiny), -math.inf)
     return exponential(Z, out=None if needs_grad(Z) else Z)
 
 
 def softmax_(Z: torch.Tensor) -> torch.Tensor:
-    """Softmax over the last axis, in place unless autograd has to see Z, with 0 for what is subnormal or nearly so."""
+    """Softmax over the last axis, in place unless autograd has to see Z, on a CPU with 0 for what is nearly subnormal."""
     graph = needs_grad(Z)
     P = torch.softmax(Z, -1) if graph else torch.softmax(Z, -1, out=Z)
-    return F.threshold(P, torch.finfo(Z.dtype).tiny ** 0.9, 0.0, inplace=not graph)
+    return F.threshold(P, torch.finfo(Z.dtype).tiny ** 0.9, 0.0, inplace=not graph) if Z.is_cpu else P
 
 
 def softmax_and_sums_(Z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -164,8 +164,8 @@ class _Rows(NamedTuple):
 
 
 def _products(Q, P, signed):
-    """φ(x)·φ(y) for each query and key of a block; scaled, so that no product is subnormal."""
-    if signed or needs_grad(Q, P):
+    """φ(x)·φ(y) for each query and key of a block; on a CPU scaled, so that no product is subnormal."""
+    if signed or not Q.is_cpu or needs_grad(Q, P):
         return Q @ P.mT
     tiny = torch.finfo(Q.dtype).tiny
     c = 2.0 ** round(-0.8 * math.log2(tiny))
