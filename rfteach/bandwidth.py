@@ -24,7 +24,7 @@ from .checks import choice, integer, number
 from .copies import distinct_rows, row_groups
 from .distances import draw_pairs, order_statistics, pair_distances
 from .kernels import Kernel, as_kernel
-from .ridge import cholesky
+from .ridge import add_gram, cholesky
 
 # %% ../nbs/04_bandwidth.ipynb #99df1d5e
 def _draw_different(label, sizes, m, rng):
@@ -188,7 +188,8 @@ def _inverse(K, Y, lam):
 def _criterion(K, Y, lam, name):
     """Evidence (4.12) or leave-one-out ½ log E, and its derivative by the matrix K, (4.13).
 
-    K (n, n) is a Gram matrix, Y (n, k) centred. Several outputs share τ.
+    K (n, n) is a Gram matrix, Y (n, k) centred. Several outputs share τ. As K stays symmetric, the derivative may have
+    twice what is below its diagonal, and nothing above.
     """
     n, k = Y.shape
     L, R, a = _inverse(K, Y, lam)
@@ -200,7 +201,10 @@ def _criterion(K, Y, lam, name):
     e = a / variance
     E = e.square().mean()
     p = e / (n * k * E * variance)
-    return 0.5 * E.log(), R @ ((p * e).sum(1, keepdim=True) * R) - (R @ p) @ a.T
+    G = torch.zeros_like(R)
+    add_gram(G, (2 * (p * e).sum(1, keepdim=True)).sqrt() * R)
+    G.tril_().diagonal().div_(2)  # twice what is below the diagonal, in place of what is above
+    return 0.5 * E.log(), G.addmm_(R @ p, a.T, alpha=-1)
 
 
 def _value_and_gradient(theta, kernel, U, Y, name, group=slice(None)):

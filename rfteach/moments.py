@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import pad
 
 from .arrays import block_bytes, row_blocks
-from .ridge import Spectrum, add_gram, cholesky, factor_solve, reduced_svd, solve_qr, symmetric
+from .ridge import Spectrum, add_gram, cholesky, factor_solve, reduced_svd, solve_qr, symmetric_
 
 # %% ../nbs/03e_moments.ipynb #03b00012
 class Sharing:
@@ -197,7 +197,7 @@ class Moments(_Summed):
 
     def spectrum(self, N: int) -> Spectrum:
         """What `Spectrum` holds, from the eigenvectors of the first N columns' moments."""
-        G = symmetric(self._system())
+        G = symmetric_(self._system().clone())
         e, V = torch.linalg.eigh(G[:N, :N])
         keep = e > torch.finfo(e.dtype).eps * N * e.max()
         s, V = e[keep].sqrt(), V[:, keep]

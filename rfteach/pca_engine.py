@@ -9,7 +9,7 @@ __all__ = ['Scatter', 'Oja']
 import torch
 
 from .arrays import row_blocks
-from .ridge import add_gram, symmetric
+from .ridge import add_gram, symmetric_
 
 # %% ../nbs/09b_pca_engine.ipynb #1b5a24b7
 class Scatter:
@@ -89,7 +89,7 @@ class Scatter:
                 add_gram(M, B)
             else:
                 M += (B * B).sum(0, dtype=torch.float64)
-        M = symmetric(M) if self.full else M
+        M = symmetric_(M) if self.full else M
         M -= n * (torch.outer(left, left) if self.full else left * left)
         return (shift.double() + left) * unit, M
 
