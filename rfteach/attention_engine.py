@@ -226,11 +226,6 @@ def _causal_block(phi, state, rows, doubts=None):
     return (m, V), quotient(T, size if phi.signed else None)
 
 # %% ../nbs/11b_attention_engine.ipynb #84b341db
-def _most(q: torch.Tensor) -> int:
-    """Rows whose features stay in the cache of a CPU; a card has no use for small blocks."""
-    return 1024 if q.device.type == "cpu" else 2**40
-
-
 def _blocks(n: int, most: int, phi: Any, q: torch.Tensor) -> Iterator[slice]:
     """Slices of n rows, at most ``most`` in each, fewer where their features would pass the memory budget."""
     row_bytes = 2 * math.prod(q.shape[:-2]) * phi.N * q.element_size()
@@ -239,19 +234,20 @@ def _blocks(n: int, most: int, phi: Any, q: torch.Tensor) -> Iterator[slice]:
 
 def _all_keys(phi, q, k, v, h):
     """Slices of the queries with their answers: all keys are taken in first."""
-    state = None
-    for s in _blocks(k.shape[-2], _most(q), phi, q):
+    state, most = None, 1024 if q.is_cpu else 2**40  # a card has no cache to fit, and wants large blocks
+    for s in _blocks(k.shape[-2], most, phi, q):
         state = phi.add(state, k[..., s, :], v[..., s, :], h[..., s])
-    for s in _blocks(q.shape[-2], _most(q), phi, q):
+    for s in _blocks(q.shape[-2], most, phi, q):
         yield s, phi.read(state, q[..., s, :])
 
 
 def _causal(phi, rows, doubts):
     """Slices of the queries with their answers, while the keys are taken in."""
     n, state, chunks = rows.q.shape[-2], phi.start(rows.k, rows.v), 1
-    again = doubts is None and rows.q.device.type != "cpu"
+    again = doubts is None and not rows.q.is_cpu
     if rows.gate is None and not again:  # else positions that are far apart differ too much for one reference
-        chunks = max(1, _most(rows.q) // (_CHUNK * math.prod(rows.q.shape[:-2])))
+        card = 8 if phi.signed else 128  # cosines cancel, and magnify the rounding of far exponents
+        chunks = max(1, 1024 // (_CHUNK * math.prod(rows.q.shape[:-2]))) if rows.q.is_cpu else card
     size = next(_blocks(n, chunks * _CHUNK, phi, rows.q)).stop
     size -= size % _CHUNK if size > _CHUNK else 0
     for i in range(0, n, size):

@@ -48,13 +48,14 @@ def row_hashes(X: torch.Tensor | Sparse, seed: int = 0) -> np.ndarray:
 def _hashes(X, seed):
     """The numbers of the rows, where X is, in int64, which wraps as uint64 does."""
     sparse = sp.issparse(X)
-    values = torch.from_numpy(X.data) if sparse else X.detach()
-    base = _mix_(torch.full((1,), seed - 0x61C8864680B583EB, device=values.device))
+    values = torch.from_numpy(np.array(X.data, dtype=np.float64)) if sparse else X.detach()
+    start = (int(seed) - 0x61C8864680B583EB + 2**63) % 2**64 - 2**63
+    base = _mix_(torch.full((1,), start, device=values.device))
     keys = _mix_(base + torch.arange(1, X.shape[1] + 1, device=values.device))
     total = base.repeat(X.shape[0])
     if sparse:
         rows = torch.from_numpy(np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)))
-        total.index_add_(0, rows, _entries(values, keys[torch.from_numpy(X.indices)]))
+        total.index_add_(0, rows, _entries(values, keys[torch.from_numpy(X.indices.astype(np.int64))]))
     else:
         for rows in row_blocks(X.shape[0], 32 * X.shape[1], values.device):
             total[rows] += _entries(values[rows], keys).sum(1)

@@ -415,7 +415,7 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
         Rows m that the directions are estimated from. "auto" is 2000, from 100 000 rows on 4000.
     batch_size : int or "auto", default "auto"
         Rows in a step. "auto" is half of the critical batch size (8.12), on a CPU at most 512, and no more than fill
-        half of ``cache_size`` (or of 256 MiB).
+        half of ``cache_size`` (or of 256 MiB; of 2048 where that is "auto").
     step_size : float or "auto", default "auto"
         Step η, which multiplies the mean over the batch. "auto" is half of the bound (8.11); should the loss exceed
         four times that of the start all the same, training goes back to where it began with half of it, for the
@@ -449,7 +449,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
         that are rounded are still features, while a Gram matrix may lose its positive eigenvalues. Should the loss
         grow with "half", training goes on with "full", and a `RuntimeWarning` says so.
     cache_size : float or "auto", default "auto"
-        Memory for them in MiB. "auto" is 2048 on a CPU, and half of what is free on a card.
+        Memory for them in MiB. "auto" is 2048 on a CPU, and half of what is free on a card, where it may so decide
+        about last digits, and about half precision of features.
     dtype, device : {"float32", "float64"} or None, and str, torch.device or None, default None
         Working dtype, and where to compute; None takes those of X. Results go back to where the data came from.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default None

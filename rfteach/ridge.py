@@ -58,7 +58,7 @@ def thin_product(A: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
 def symmetric_(G: torch.Tensor) -> torch.Tensor:
     """G with its lower triangle above the diagonal as well, in place, by squares that fit the cache of a CPU."""
     N = len(G)
-    side = 256 if G.is_cpu else N
+    side = 256 if G.is_cpu else max(1, N)
     for i in range(0, N, side):
         cols = slice(i, min(i + side, N))
         square = G[cols, cols]
