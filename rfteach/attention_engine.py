@@ -183,7 +183,7 @@ def _running(Q, P, v, V, signed):
     Q, P, v = (t.unflatten(-2, shape) for t in (Q, P, v))
     own = totals(P.mT, v)
     earlier = torch.ones(2 * own.shape[-3:-2], dtype=own.dtype, device=own.device).tril_(-1)
-    before = (earlier @ own.flatten(-2)).view(own.shape) + V.unsqueeze(-3)
+    before = (earlier @ own.flatten(-2)).view(own.shape).add_(V.unsqueeze(-3))
     T = totals(_products(Q, P, signed).tril_(), v) + Q @ before
     return T.flatten(-3, -2)[..., :n, :], before[..., -1, :, :] + own[..., -1, :, :]
 
