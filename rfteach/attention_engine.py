@@ -90,7 +90,7 @@ def _refuse_overflow(q, k, v, squares, tilt, scale):
     info = torch.finfo(q.dtype)
     if not size < info.max / 16:
         raise ValueError(
-            f"exponents overflow in {q.dtype}: squared length of rows up to {largest:.3g}, "
+            f"exponents of q and k overflow in {q.dtype}: squared length of rows up to {largest:.3g}, "
             f"of frequencies up to {longest:.3g}, scale {scale:.3g}, tilt {tilt:.3g}; "
             "make the one that is out of range smaller or pass float64"
         )
