@@ -16,19 +16,18 @@ import torch
 from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, needs_grad
 from .arrays import power_of_two, resolve_device, row_blocks
-from .checks import choice, number, penalties, targets, weights
+from .checks import choice, flag, number, penalties, targets, weights
 from .copies import distinct_rows, spread_of_copies
-from .estimators import Classifier, Regressor, Supervised
+from .estimators import Classifier, Model, Regressor, Supervised
 from .features import RandomFourierFeatures
 from .intervals import LawMixin, ProbabilityMixin, by_others
 from .moments import Moments, Triangle, block_weights
 from .processes import collective, share_attributes
 from .ridge import centred, factorise, solve_auto, solve_in_range, solve_qr
-from .streaming import Stream, no_rows
+from .streaming import Stream, Streaming, no_rows
 from .uncertainty import law_of_spectrum
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c00009
@@ -90,7 +89,7 @@ class _Table:
             errors = spectrum.gcv(lams)
         else:
             errors = spectrum.mean_loo(self._left(spectrum, *part, own, first) for part in parts)
-        best = int(errors.argmin())
+        best, errors = spectrum.best(errors), errors.mean(1)
         self.said = torch.cat(first)[:_LEFT_OUT, best] if first else None
         return spectrum, lams, errors, best, float(lams[best]) > 2 * floor * spectrum.top
 
@@ -145,17 +144,16 @@ class _Mapped(Supervised):
     def _features_of(self, X, like):
         """Features of the rows X as a tensor; the map sees arrays unless tensors came in.
 
-        It gets a copy, because some, such as ``StandardScaler(copy=False)``, overwrite their input.
+        It gets a copy unless it is one of ours, because some, such as ``StandardScaler(copy=False)``, overwrite their input.
         """
         Z = self.features_.transform(self._for_map(X, like))
         Z = Z.toarray() if sp.issparse(Z) else Z
         return as_tensor(Z, name="the output of features", device=self._device)[0]
 
     def _for_map(self, X, like):
-        if not isinstance(X, torch.Tensor):
-            return X
-        X = X.clone()
-        return X.numpy() if like.kind == "numpy" and not X.is_cuda else X
+        if not isinstance(self.features_, Model):
+            X = X.clone() if isinstance(X, torch.Tensor) else X.copy()
+        return X.numpy() if isinstance(X, torch.Tensor) and like.kind != "torch" and not X.is_cuda else X
 
     def _row_features(self, X, like):
         """What gives the features of X[rows]; where they are our own waves, X is checked here, once."""
@@ -171,7 +169,8 @@ class _Mapped(Supervised):
         features = self.features
         if features is None:
             features = RandomFourierFeatures(bandwidth="median", n_components=500, form="paired", random_state=0)
-        self.features_ = clone(features).fit(self._for_map(X, like), y[:, 0] if y.shape[1] == 1 else y)
+        self.features_ = clone(features)
+        self.features_.fit(self._for_map(X, like), y[:, 0] if y.shape[1] == 1 else y)
         self.n_components_ = self._features_of(X[:1], like).shape[1]
 
     def __sklearn_tags__(self):
@@ -183,7 +182,7 @@ class _Mapped(Supervised):
 _LEVELS = {"auto": (False, True), "gram": (False,), "qr": (True,)}
 
 
-class _FeatureRidge(_Mapped):
+class _FeatureRidge(Streaming, _Mapped):
     """What the regressor and the classifier share: from rows to coefficients, and predictions."""
 
     def __init__(self, features=None, alpha="loo", *, alphas=None, fit_intercept=True, solver="auto", device=None):
@@ -197,8 +196,11 @@ class _FeatureRidge(_Mapped):
     def _check(self):
         number("[0, inf)", "loo", "gcv", alpha=self.alpha)
         choice(*_LEVELS, solver=self.solver)
-        if self.alphas is not None:
-            penalties(self.alphas, "alphas")
+        flag(fit_intercept=self.fit_intercept)
+        self._grid()
+
+    def _grid(self):
+        return None if self.alphas is None else penalties(self.alphas, "alphas")
 
     def _fit(self, X, Y, w, like):
         w = torch.ones(len(Y), dtype=torch.float64, device=Y.device) if w is None else w
@@ -244,7 +246,8 @@ class _FeatureRidge(_Mapped):
     def _solve(self, table, unit, scale, copies):
         """Coefficients, means, penalty, its spectrum if one was chosen; and whether by orthogonal transformations, where
         moments have too few digits."""
-        alphas, spectrum = None if self.alphas is None else penalties(self.alphas, "alphas") / unit, None
+        alphas, spectrum = self._grid(), None
+        alphas = None if alphas is None else alphas / unit
         for orthogonal in _LEVELS[self.solver]:
             if isinstance(self.alpha, str):
                 spectrum, lams, errors, best, enough = table.choose(self.alpha, alphas, orthogonal)
@@ -293,6 +296,8 @@ class _Streamed(_FeatureRidge):
         rows, y, v = distinct_rows(X, Y.double(), weight=w)
         if first:
             self._n_outputs = Y.shape[1]
+            for name in ("_solved", "alphas_", "cv_errors_"):
+                vars(self).pop(name, None)  # of a fit before
             self._fit_map(X[rows], like, y)
         stream = self._new_stream() if first else self._stream.shared()
         features = self._row_features(X[rows], like)
@@ -307,25 +312,6 @@ class _Streamed(_FeatureRidge):
             vars(self).clear()
             vars(self).update(before)
         return self
-
-    def _kept(self):
-        if "_stream" not in vars(self):
-            return vars(self).get("_left_out")
-        return self._stream.left_out(number("[0, inf)", "gcv", alpha=self.alpha))
-
-    def _solution(self):
-        """c, intercept and penalty; those of a stream are solved for when first asked for."""
-        check_is_fitted(self)
-        if "_stream" not in vars(self):
-            return self._solved
-        return self._stream.solution(number("[0, inf)", "gcv", alpha=self.alpha))
-
-    def __sklearn_is_fitted__(self):
-        return "_stream" in vars(self) or "_solved" in vars(self)
-
-    @property
-    def alpha_(self):
-        return self._solution()[2]
 
     @all_or_nothing
     def all_reduce(self, group: Any = None) -> Self:
@@ -386,7 +372,7 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         which takes a second pass over the rows; "gcv" by (3.14), without one. What is left out is an
         observation: all rows of X that are equal, with all their weight. c times the weights with c
         times the penalty is the same problem; a choice takes this factor into account, a number and
-        ``alphas`` do not.
+        ``alphas`` do not. Several outputs share the penalty; their errors count in units of the variance of each.
     alphas : array-like of shape (L,) or None, default None
         Penalties to choose from; None stands for two per decade over all that rounding leaves
         meaningful.
@@ -477,14 +463,6 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         self._take(X, like, Y, w, first)
         return self
 
-    @property
-    def coef_(self):
-        return self._shaped(self._solution()[0].numpy().T)
-
-    @property
-    def intercept_(self):
-        return self._shaped(self._solution()[1].numpy())
-
 # %% ../nbs/03c_feature_ridge.ipynb #03c00013
 class RandomFeatureRidgeClassifier(ProbabilityMixin, _Streamed, Classifier):
     """Classification by ridge regression on features: targets ±1, the class of the largest value.
@@ -549,11 +527,3 @@ class RandomFeatureRidgeClassifier(ProbabilityMixin, _Streamed, Classifier):
             return self._back_to(before)
         self._take(X, like, Y, w, first)
         return self
-
-    @property
-    def coef_(self):
-        return self._solution()[0].numpy().T
-
-    @property
-    def intercept_(self):
-        return self._solution()[1].numpy()

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from .arrays import block_bytes, row_blocks
+from .arrays import row_blocks
 from .ridge import Spectrum, add_gram, cholesky, factor_solve, reduced_svd, solve_qr, symmetric_
 
 # %% ../nbs/03e_moments.ipynb #03b00012
@@ -81,7 +81,10 @@ class _Summed(Sharing):
         return type(self)(len(self.mean), self.fit_intercept, self.mean.device)
 
     def shared(self) -> Self:
-        """A copy, at no cost until rows are added to it; what is then done to it does not show here."""
+        """A copy, at no cost until rows are added to it; what is then done to it does not show here.
+
+        Nothing may be added to this one as long as the copy is in use.
+        """
         new = copy(self)
         new.owned, new.batch = False, copy(self.batch)
         return new
@@ -123,8 +126,7 @@ class _Summed(Sharing):
         if B.is_cpu:
             return B.tensor_split(max(1, round(len(B) / self.run)))
         short = -len(B) % self.run
-        runs = (pad(B, (0, 0, 0, short)) if short else B).unflatten(0, (-1, self.run))
-        return runs.split(max(1, block_bytes(B.device) // (1024 * B.shape[1] * B.itemsize)))
+        return [(pad(B, (0, 0, 0, short)) if short else B).unflatten(0, (-1, self.run))]
 
     def _merge_batch(self):
         self._multiply()
@@ -220,7 +222,7 @@ class Moments(_Summed):
 
 def _check_sums(T):
     if not torch.isfinite(T).all():
-        raise ValueError("the sums of squares of the features overflow; rescale the features")
+        raise ValueError("the sums of squares of the features or of y overflow; rescale them")
 
 
 def _condition(L, steps=10):

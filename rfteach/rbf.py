@@ -22,6 +22,7 @@ from .estimators import Regressor, Transformer
 from .feature_ridge import RandomFeatureRidge
 from .intervals import LawMixin
 from .kernels import Kernel
+from .selection import standard_deviations
 
 # %% ../nbs/05_rbf.ipynb #5a0b10c2
 def _taken(R, delta, coins, m, tolerance):
@@ -360,6 +361,9 @@ class _Network(LawMixin, Regressor):
         if not isinstance(self.kernel, str):
             return "median"  # the kernel has its own
         rows, Y, w = distinct_rows(X, Y.double(), weight=w, seed=seed)
+        if Y.shape[1] > 1:  # each counts in units of its standard deviation
+            height = standard_deviations(Y, w.double())
+            Y = Y / height.where(height > 0, 1)
         few, alphas = slice(0, _WIDTH_ROWS), None
         if not isinstance(alpha, str):  # as large for few rows as for all
             alpha, alphas = "loo", [alpha * float(w[few].sum() / w.sum())]

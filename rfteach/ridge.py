@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from .arrays import Array, ArrayLike, needs_grad, power_of_two
+from .arrays import Array, ArrayLike, block_bytes, needs_grad, power_of_two
 from .checks import choice, number, penalties, system
 
 # %% ../nbs/03a_ridge.ipynb #c773fc82
@@ -29,16 +29,18 @@ def add_gram(G: torch.Tensor, B: torch.Tensor) -> None:
     For B of shape (r, n, N), the r products are summed up in the dtype of G.
     """
 
+    N = B.shape[-1]
+    panel, strip = (PANEL, 6 * PANEL) if B.is_cpu else (256, 1024)  # a card wants large products
+
     def add(rows, cols):
         if B.ndim == 3:
-            G[rows, cols] += (B[..., rows].mT @ B[..., cols]).sum(0, dtype=G.dtype)
+            for runs in B.split(max(1, block_bytes(B.device) // (strip * N * B.itemsize))):
+                G[rows, cols] += (runs[..., rows].mT @ runs[..., cols]).sum(0, dtype=G.dtype)
         elif B.dtype == G.dtype:
             G[rows, cols].addmm_(B[:, rows].T, B[:, cols])
         else:
             G[rows, cols] += B[:, rows].T @ B[:, cols]
 
-    N = B.shape[-1]
-    panel, strip = (PANEL, 6 * PANEL) if B.is_cpu else (256, 1024)  # a card wants large products
     for start in range(0, N, strip):
         stop = min(start + strip, N)
         for i in range(start, stop, panel):
@@ -90,9 +92,14 @@ def factor_solve(L: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
 
 
 def raised_cholesky(M: torch.Tensor, share: float) -> torch.Tensor:
-    """The factor of a semi-definite matrix whose diagonal is raised by a share of its trace, tenfold until no pivot is lost."""
+    """The factor of a semi-definite matrix whose diagonal is raised by a share of its trace, tenfold until no pivot is lost.
+
+    Raises a ValueError for a matrix that is zero or not finite, which has no factor.
+    """
     more, L = share * M.diagonal().sum(), None
     while L is None:
+        if not 0 < more < math.inf:
+            raise ValueError("M must be finite and positive semi-definite, and not zero, to have a factor")
         C = M.clone(memory_format=torch.contiguous_format)
         C.diagonal().add_(more)
         L, more = cholesky(C), 10 * more
@@ -336,25 +343,29 @@ class Spectrum:
         return (1 - phi * omega).sum(0) + self.fit_intercept
 
     def gcv(self, lams):
-        """Generalised cross-validation (L,), mean over the outputs, by (3.14)."""
+        """Generalised cross-validation (L, k), for each output, by (3.14)."""
         phi, omega = self.shrinkage(lams)
-        free = self.n - self.fit_intercept - len(self.s)
-        factor = self.n**2 / (self.weight * self.z.shape[1])
-        rss = (self.z.square().T @ omega**2).sum(0)
+        free, factor = self.n - self.fit_intercept - len(self.s), self.n**2 / self.weight
+        rss = self.z.square().T @ omega**2
         if free <= 0:  # A c = y has a solution: the factor φ² cancels
-            return factor * rss / omega.sum(0) ** 2
-        rss = self.y2.sum() + phi**2 * rss
-        return factor * rss / (free + phi * omega.sum(0)) ** 2
+            return (factor * rss / omega.sum(0) ** 2).T
+        rss = self.y2[:, None] + phi**2 * rss
+        return (factor * rss / (free + phi * omega.sum(0)) ** 2).T
+
+    def best(self, errors):
+        """Which penalty has the least error (L, k), mean over the outputs, each in units of its variance."""
+        variances = self.z.square().sum(0) + self.y2
+        return int((errors / variances.where(variances > 0, 1)).sum(1).argmin())
 
     def left_vectors(self, B, w):
         """U (n, r) and centred y (n, k) of rows [a, y], both times the roots of the weights."""
         root, N = w.sqrt()[:, None], len(self.V)
-        B = (B.to(self.means) - self.means) * root
+        B = (B.to(self.means) - self.means).mul_(root)
         return B[:, :N] @ (self.V / self.s), B[:, N:]
 
     def mean_loo(self, parts):
-        """Weighted mean of the squared residuals (L,) that `leave_one_out` gives for parts of the rows."""
-        return sum(left.square().mean(2).sum(0) for left in parts) / self.weight
+        """Weighted mean of the squared residuals (L, k) that `leave_one_out` gives for parts of the rows."""
+        return sum(left.square().sum(0) for left in parts) / self.weight
 
     def leave_one_out(self, U, y, w, lams, tol):
         """Residuals (n, L, k) of rows that took no part, by (3.13), times the roots of their weights.
@@ -390,7 +401,7 @@ def centred(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A (n, N) and y (n, k) of rows [a, y] without their weighted means, times √w; the means (N + k,), or zeros."""
     means = w @ B / w.sum() if fit_intercept else torch.zeros_like(B[0])
-    B = (B - means) * w.sqrt()[:, None]
+    B = (B - means).mul_(w.sqrt()[:, None])
     return B[:, :N], B[:, N:], means
 
 
@@ -432,7 +443,7 @@ class RidgePath:
     gcv : array of shape (L,)
         Generalised cross-validation, equation (3.14), mean over outputs.
     best : int
-        Position of the smallest leave-one-out error.
+        Position of the smallest leave-one-out error; of several outputs in units of the variance of each.
     """
 
     lams: Array
@@ -497,12 +508,12 @@ def ridge_path(
     if one_column:
         coef, intercept = coef[:, :, 0], intercept[:, 0]
     dof, gcv = spectrum.dof(lams), spectrum.gcv(lams)
-    results = lams * a * a, coef, intercept, dof, loo * b * b, gcv * b * b
-    return RidgePath(*map(like.restore, results), best=int(loo.argmin()))
+    results = lams * a * a, coef, intercept, dof, loo.mean(1) * b * b, gcv.mean(1) * b * b
+    return RidgePath(*map(like.restore, results), best=spectrum.best(loo))
 
 # %% ../nbs/03a_ridge.ipynb #e6c94931
 def _loo_curve(A, y, lams, fit_intercept):
-    """Units a of A and b of y, and in these the spectrum, the penalties, and the mean squared leave-one-out errors."""
+    """Units a of A and b of y, and in these the spectrum, the penalties, and the mean squared leave-one-out errors (L, k)."""
     a, b = power_of_two(A), power_of_two(y)
     w = torch.ones(len(A), dtype=A.dtype, device=A.device)
     A, y, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)
@@ -555,5 +566,5 @@ def loo_error(
     lams = penalties([number("[0, inf)", lam=lam)] if single else lam, "lam")
     A, y, like, _ = system(A, y)
     _, b, _, _, loo = _loo_curve(A, y, lams, fit_intercept)
-    loo = like.restore(loo * b * b)
+    loo = like.restore(loo.mean(1) * b * b)
     return float(loo[0]) if single else loo

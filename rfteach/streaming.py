@@ -19,9 +19,9 @@ from scipy.linalg import LinAlgWarning
 from sklearn.utils.validation import check_is_fitted
 
 from .arrays import ArrayLike, Sparse, all_or_nothing, power_of_two, resolve_device
-from .checks import choice, number, targets, weights
+from .checks import choice, flag, number, targets, weights
 from .copies import distinct_rows, row_groups, row_hashes
-from .estimators import Regressor
+from .estimators import Regressor, Streaming
 from .intervals import IntervalMixin, LeftOut, by_others, inputs_of
 from .moments import Moments, Sharing, Triangle, add_rows
 from .processes import Talk, collective, share_attributes
@@ -37,12 +37,12 @@ def _product_dtype(dtype, A, y, w):
     return A.dtype if near else torch.float64
 
 
-def _solve_sums(sums, N, alpha):
-    """Coefficients (N, k), intercept (k,) and penalty from sums."""
+def _solve_sums(sums, N, alpha, alphas):
+    """Coefficients (N, k), intercept (k,) and penalty from sums; "gcv" chooses from ``alphas``, or from the grid."""
     if alpha == "gcv":
         spectrum = sums.spectrum(N)
-        lams = spectrum.grid(sums.floor)
-        alpha = float(lams[spectrum.gcv(lams).argmin()])
+        lams = spectrum.grid(sums.floor) if alphas is None else alphas
+        alpha = float(lams[spectrum.best(spectrum.gcv(lams))])
         c, means = spectrum.coef(alpha), spectrum.means
     else:
         c, means, lost = sums.solve(N, alpha)
@@ -56,37 +56,45 @@ def _solve_sums(sums, N, alpha):
     return c, means[N:] - means[:N] @ c, alpha
 
 # %% ../nbs/03b_streaming.ipynb #03b00021
-_DRAWN, _COLUMNS = 1000, 32  # rows that a stream draws; columns of a row that its number depends on
+_DRAWN = 1000  # rows that a stream draws
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """The rows with the smallest numbers of those that came, the same ones however blocks are cut and merged."""
+    """The rows with the smallest numbers of those that came, the same ones however blocks are cut and merged.
+
+    Copies, which have one number, are one row with the sum of their weights.
+    """
 
     numbers: tuple[np.ndarray, ...] = ()
+    weights: tuple[np.ndarray, ...] = ()
     parts: tuple[torch.Tensor, ...] = ()
-    bound: float = np.inf  # as large as the numbers of those that are not among them
+    bound: float = 1.0  # none of those that are not among them has a number as small
 
     def __add__(self, other):
-        both = _Draw(self.numbers + other.numbers, self.parts + other.parts, min(self.bound, other.bound))
+        both = (self.numbers + other.numbers, self.weights + other.weights, self.parts + other.parts)
+        both = _Draw(*both, min(self.bound, other.bound))
         return both.sifted() if sum(map(len, both.numbers)) > 2 * _DRAWN else both
 
     def sifted(self):
         """In the order of their numbers, no more than 1000."""
         if not self.parts:
             return self
-        numbers, rows = np.concatenate(self.numbers), torch.cat(self.parts)
-        first = np.argsort(numbers, kind="stable")[:_DRAWN]
-        bound = numbers[first[-1]] if len(first) == _DRAWN else np.inf
-        return _Draw((numbers[first],), (rows[torch.from_numpy(first)],), bound)
+        (numbers, weights), rows = map(np.concatenate, (self.numbers, self.weights)), torch.cat(self.parts)
+        numbers, first, weights = _smallest(numbers, weights)
+        bound = numbers[-1] if len(numbers) == _DRAWN else 1.0
+        return _Draw((numbers,), (weights,), (rows[torch.from_numpy(first)],), bound)
 
 
-def _numbers(X, Y, w):
-    """A number in [0, 1) for each row of X (n, d), targets Y (n, k) and weights w (n,), as good as random; ∞ where w is 0."""
-    few = X[:, :: 1 + X.shape[1] // _COLUMNS]
-    few = few.to(Y) if isinstance(few, torch.Tensor) else torch.from_numpy(few.toarray()).to(Y)
-    numbers = (row_hashes(torch.cat([few, Y, w[:, None]], 1)) >> np.uint64(11)) * 2.0**-53
-    return np.where(w.cpu().numpy() > 0, numbers, np.inf)
+def _smallest(numbers, weights):
+    """Up to 1000 different numbers, the smallest ones, where each stands first, and the sum of its weights."""
+    numbers, first, group = np.unique(numbers, return_index=True, return_inverse=True)
+    return numbers[:_DRAWN], first[:_DRAWN], np.bincount(group, weights)[:_DRAWN]
+
+
+def _numbers(X, Y):
+    """A number in [0, 1) for each row of X (n, d) and targets Y (n, k), as good as random."""
+    return ((row_hashes(X, quick=True) ^ row_hashes(Y, seed=1)) >> np.uint64(11)) * 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -165,11 +173,13 @@ class Stream(Sharing):
         """
         Y = Y.double()
         w = Y.new_ones(len(Y)) if w is None else w.to(Y)
-        numbers = _numbers(X, Y, w)
-        some = np.flatnonzero(numbers < self.drawn.bound)
-        some = some[np.argsort(numbers[some], kind="stable")[:_DRAWN]]
+        weighs = w.cpu().numpy()
+        numbers = np.where(weighs > 0, _numbers(X, Y), np.inf)
+        some = np.flatnonzero(numbers <= self.drawn.bound)  # copies of the last one count
         if not len(some):
             return
+        few, first, weights = _smallest(numbers[some], weighs[some])
+        some = some[first]
         if len(rows) < len(Y):  # copies, or rows without weight
             place = np.zeros(len(Y), dtype=int)
             kept, _, group = row_groups(X, weight=np.isfinite(numbers))
@@ -178,21 +188,21 @@ class Stream(Sharing):
             place = np.argsort(rows)
         here, place = torch.from_numpy(np.stack([some, place[some]])).to(Y.device)
         x, v = X[here if isinstance(X, torch.Tensor) else some], y.new_ones(len(y)) if v is None else v
-        parts = [features(x), y[place], v[place, None], Y[here], w[here, None], inputs_of(x)]
-        self.drawn = self.drawn + _Draw((numbers[some],), (torch.cat([part.to(Y) for part in parts], 1).cpu(),))
+        parts = [features(x), y[place], v[place, None], Y[here], inputs_of(x)]
+        parts = torch.cat([part.to(Y) for part in parts], 1).cpu()
+        self.drawn = self.drawn + _Draw((few,), (weights,), (parts,))
 
-    def left_out(self, alpha: float | str) -> LeftOut | None:
-        """Up to 1000 rows, and what the others say of each with a penalty, which may be "gcv"; None before there are any."""
+    def left_out(self, alpha: float) -> LeftOut | None:
+        """Up to 1000 rows, and what the others say of each with a penalty; None before there are any."""
         if self.told is None or self.told[0] != alpha:
             common = self.common or _Common("none", None, 0)
             drawn = (common.drawn + self.drawn).sifted()
             if not drawn.parts:
                 return None
             N, k = self.N, self.k
-            B, v, Y, w, inputs = drawn.parts[0].split([N + k, 1, k, 1, drawn.parts[0].shape[1] - N - 2 * k - 2], 1)
-            lam, sums = self.solution(alpha)[2], self._sums()
-            told = by_others(sums.spectrum(N), B, v[:, 0], lam, 1e-7)
-            self.told = alpha, LeftOut(None, inputs.numpy(), Y.numpy(), w[:, 0].numpy(), told, np.arange(len(B)))
+            B, v, Y, inputs = drawn.parts[0].split([N + k, 1, k, drawn.parts[0].shape[1] - N - 2 * k - 1], 1)
+            told = by_others(self._sums().spectrum(N), B, v[:, 0], alpha, 1e-7)
+            self.told = alpha, LeftOut(None, inputs.numpy(), Y.numpy(), drawn.weights[0], told, np.arange(len(B)))
         return self.told[1]
 
     def _sums(self):
@@ -226,15 +236,21 @@ class Stream(Sharing):
         new.n_rows, new.sums, new.drawn, new.solved, new.told = new.common.rows, sums.empty(), _Draw(), None, None
         return new
 
-    def solution(self, alpha: float | str) -> tuple[torch.Tensor, torch.Tensor, float]:
-        """Coefficients (N, k) and intercept (k,) on the CPU, and the penalty; kept until rows come."""
-        if self.solved is None or self.solved[0] != alpha:
-            c, intercept, used = _solve_sums(self._sums(), self.N, alpha)
-            self.solved = alpha, c.cpu(), intercept.cpu(), used
+    def solution(
+        self, alpha: float | str, alphas: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, float]:
+        """Coefficients (N, k) and intercept (k,) on the CPU, and the penalty; kept until rows come.
+
+        ``alpha`` "gcv" chooses from ``alphas`` (L,), None for two per decade.
+        """
+        asked = alpha, None if alphas is None else alphas.tolist()
+        if self.solved is None or self.solved[0] != asked:
+            c, intercept, used = _solve_sums(self._sums(), self.N, alpha, alphas)
+            self.solved = asked, c.cpu(), intercept.cpu(), used
         return self.solved[1:]
 
 # %% ../nbs/03b_streaming.ipynb #03b00023
-class _Streaming(IntervalMixin, Regressor):
+class _Streaming(IntervalMixin, Streaming, Regressor):
     """What `StreamingRidge` does with its stream."""
 
     _leaves_out = "a row with a weight above zero"
@@ -243,6 +259,7 @@ class _Streaming(IntervalMixin, Regressor):
         number("[0, inf)", "gcv", alpha=self.alpha)
         choice("gram", "qr", method=self.method)
         choice(None, "float32", "float64", dtype=self.dtype)
+        flag(fit_intercept=self.fit_intercept)
 
     def _new_stream(self, device):
         form = {"fit_intercept": self.fit_intercept, "method": self.method, "dtype": self.dtype}
@@ -261,31 +278,9 @@ class _Streaming(IntervalMixin, Regressor):
         stream.add(B, y, v, n)
         self._stream = stream
 
-    def _kept(self):
-        return self._stream.left_out(number("[0, inf)", "gcv", alpha=self.alpha))
-
-    def _solution(self):
-        check_is_fitted(self)
-        return self._stream.solution(number("[0, inf)", "gcv", alpha=self.alpha))
-
     def _predict(self, X, like):
         c, intercept, _ = self._solution()
         return X @ c.to(X) + intercept.to(X)
-
-    def __sklearn_is_fitted__(self):
-        return "_stream" in vars(self)
-
-    @property
-    def coef_(self):
-        return self._shaped(self._solution()[0].numpy().T)
-
-    @property
-    def intercept_(self):
-        return self._shaped(self._solution()[1].numpy())
-
-    @property
-    def alpha_(self):
-        return self._solution()[2]
 
     @property
     def n_samples_seen_(self):
@@ -334,7 +329,8 @@ class StreamingRidge(_Streaming):
         Penalty λ ≥ 0 on the squared coefficients; "gcv" chooses it by generalised cross-validation,
         (3.14), which the sums suffice for. It can be changed between calls of ``predict``: the sums do
         not depend on it. c times the weights with c times the penalty give the same coefficients, and
-        "gcv" takes this factor into account. Equal rows within one call count as one observation; what
+        "gcv" takes this factor into account. Several outputs share the penalty; their errors count in units of the
+        variance of each. Equal rows within one call count as one observation; what
         is a copy of a row of another call cannot be told from sums, and counts as a new one.
     fit_intercept : bool, default True
         Add a constant that is not penalised.
@@ -359,7 +355,8 @@ class StreamingRidge(_Streaming):
     alpha_ : float
         The penalty in use.
     left_out_ : rfteach.intervals.LeftOut
-        Up to 1000 rows, drawn by what is in them, with their leave-one-out residuals; computed when first asked for.
+        Up to 1000 different rows, drawn by what is in them, with the weight of all their copies and their leave-one-out
+        residuals; computed when first asked for.
     n_samples_seen_ : int
         Rows taken in, in all processes up to the last ``all_reduce`` and in this one since.
     n_features_in_ : int

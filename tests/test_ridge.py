@@ -26,7 +26,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from rfteach.arrays import memory_budget
@@ -34,6 +34,7 @@ from rfteach.features import RandomFourierFeatures
 from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
 from rfteach.kernel_ridge import gram_solve
 from rfteach.processes import process_group
+from rfteach.rbf import RBFRegressor
 from rfteach.ridge import PANEL, add_gram, cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path, thin_product
 from rfteach.streaming import StreamingRidge
 
@@ -231,7 +232,7 @@ def test_path():
     (lambda A, y: StreamingRidge().fit(A, y, -np.ones(6)), ValueError, "sample_weight must not be negative"),
     (lambda A, y: StreamingRidge().fit(A, y, np.zeros(6)), ValueError, "sample_weight is zero for every row"),
     (lambda A, y: StreamingRidge().fit(A, y, np.ones(5)), ValueError, "X and sample_weight must have as many rows, got 6 and 5"),
-    (lambda A, y: StreamingRidge().fit(A * 1e200, y).coef_, ValueError, "sums of squares of the features overflow"),
+    (lambda A, y: StreamingRidge().fit(A * 1e200, y).coef_, ValueError, "sums of squares of the features or of y overflow"),
     (lambda A, y: StreamingRidge().fit(A, y).partial_fit(A[:, :2], y), ValueError, "expecting 3 features"),
     (lambda A, y: StreamingRidge().fit(A, y).partial_fit(A, np.c_[y, y]), ValueError, "y has 2 outputs"),
     (lambda A, y: StreamingRidge().fit(A, y).merge(Ridge()), TypeError, "must be a StreamingRidge"),
@@ -459,6 +460,9 @@ def test_regressor_without_noise_goes_below_what_moments_can_resolve():
     assert error["auto"] == error["qr"] < error["gram"] / 10
 
 
+FIXED_MAP = RandomFourierFeatures(bandwidth=3.0, n_components=50, random_state=0)
+
+
 def test_any_feature_map():
     X, y = make_friedman1(300, random_state=0)
     for features in (Nystroem(n_components=30, random_state=0), StandardScaler(copy=False),
@@ -467,6 +471,23 @@ def test_any_feature_map():
         before = X.copy()
         assert RandomFeatureRidge(features).fit(X, y).score(X, y) > 0.5
         np.testing.assert_array_equal(X, before)
+
+
+def test_a_sparse_map_that_overwrites_its_rows():
+    X = 50 * sp.random(200, 20, 0.3, format="csr", random_state=0)
+    y, kept = X[:, [0]].toarray()[:, 0] / 50, X.copy()
+    found = [RandomFeatureRidge(make_pipeline(MaxAbsScaler(copy=copy), FIXED_MAP)).fit(X, y).predict(X) for copy in (True, False)]
+    np.testing.assert_array_equal(*found)
+    assert abs(X - kept).max() == 0
+
+
+def test_penalties_of_a_stream_are_those_that_are_given():
+    X, y = make_friedman1(100, random_state=0)
+    model = RandomFeatureRidge(FIXED_MAP, "gcv", alphas=[123.0, 1e6])
+    whole = model.fit(X, y).alpha_, model.cv_errors_
+    assert whole[0] in (123.0, 1e6) and model.partial_fit(X, y).alpha_ == whole[0]
+    assert not hasattr(model, "cv_errors_")  # of the fit before
+    assert model.set_params(alphas=[7.0]).alpha_ == 7.0 != model.set_params(alphas=None).alpha_
 
 
 def test_kinds_of_data(device):
@@ -920,3 +941,26 @@ def test_rows_left_out_in_float32_are_those_of_the_factorisation(n_components, c
     A, left = model.features_.transform(X).astype(float), model.left_out_
     right = gram_solve(A @ A.T, y.astype(float), model.alpha_).residuals[left.rows]
     np.testing.assert_allclose(left.residuals[:, 0], right, atol=1e-5 * abs(right).max())
+
+
+@pytest.mark.parametrize("model", [RandomFeatureRidge(FIXED_MAP), RandomFeatureRidge(FIXED_MAP, "gcv"), StreamingRidge(),
+                                   RBFRegressor(50, random_state=0), RBFRegressor(50, alpha="gcv", random_state=0)],
+                         ids=lambda m: f"{type(m).__name__} {m.alpha}")
+def test_outputs_may_have_units_of_their_own(model):
+    """A penalty is chosen in units of each output: what one of them weighs does not depend on the other's scale."""
+    X, y = make_friedman1(200, random_state=0)
+    Y = np.stack([np.random.default_rng(0).normal(size=200), y], 1)
+    found = [model.fit(X, Y * [1, c]).predict(X) / [1, c] for c in (1.0, 1e-3, 1e3)]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-6, atol=1e-9)
+    if hasattr(model, "cv_errors_"):
+        assert model.cv_errors_.min() > 1e5  # in raw units
+
+
+def test_the_best_penalty_of_a_path_is_free_of_units():
+    X, y = make_friedman1(60, random_state=0)
+    Y = np.stack([np.random.default_rng(0).normal(size=60), y], 1)
+    paths = [ridge_path(X, Y * [1, c], fit_intercept=True) for c in (1.0, 1e3, 1e-3)]
+    alone = [ridge_path(X, column, fit_intercept=True).best for column in Y.T]
+    assert len({path.best for path in paths}) == 1 and min(alone) <= paths[0].best <= max(alone)
+    assert alone[0] != alone[1]

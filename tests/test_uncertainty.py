@@ -15,9 +15,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct
 from sklearn.metrics import log_loss
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.random_projection import SparseRandomProjection
 
 import rfteach.centers
 import rfteach.conjugate
+import rfteach.eigenpro_training
 import rfteach.feature_ridge
 import rfteach.streaming
 import rfteach.uncertainty
@@ -569,6 +571,32 @@ def test_residuals_of_a_stream_are_those_of_refits(model):
         np.testing.assert_allclose(residual, target - fit.predict(x[None])[0], rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("cut", [20000, 700])
+def test_a_stream_covers_where_rows_repeat(cut):
+    """Some seventy different rows stand for twenty thousand, each with the weight of its copies."""
+    covered = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.integers(0, 5, (40000, 1)).astype(float)
+        y = rng.poisson(2 + X[:, 0]).astype(float)
+        for model in (StreamingRidge(), RandomFeatureRidge(alpha="gcv")):
+            model = in_blocks(model, X[:20000], y[:20000], np.ones(20000), [cut])
+            left = model.left_out_
+            assert len(left.w) == len(np.unique(np.c_[X, y][:20000], axis=0)) and left.w.sum() == 20000
+            low, high = model.predict_interval(X[20000:]).T
+            covered.append(((low <= y[20000:]) & (y[20000:] <= high)).mean())
+    assert 0.86 < min(covered) and max(covered) < 0.95, covered
+
+
+def test_rows_that_differ_where_few_columns_look_are_drawn_fairly():
+    """Sparse rows that are zero in most places: a draw by some of the columns takes the rows of one label."""
+    X = sp.random(3000, 5000, 0.004, format="csr", random_state=0)
+    y = np.random.default_rng(0).integers(0, 2, 3000)
+    model = RandomFeatureRidgeClassifier(SparseRandomProjection(50, random_state=0), alpha="gcv").partial_fit(X, y, classes=[0, 1])
+    share = (model.left_out_.targets > 0).mean()
+    assert len(model.left_out_.w) == 1000 and abs(share - y.mean()) < 4 * 0.5 / 1000**0.5
+
+
 def test_a_stream_covers():
     shares = []
     for seed in range(12):
@@ -746,7 +774,7 @@ def test_validation_data_of_eigenpro_gives_intervals_and_probabilities():
 @pytest.mark.parametrize("enough", [500, 20])
 def test_rows_that_centres_hold_out(monkeypatch, enough):
     """Each with its copies; held out once, they are those that the model has not seen; in turn, all of them are."""
-    monkeypatch.setattr(rfteach.centers, "ENOUGH", enough)
+    monkeypatch.setattr(rfteach.eigenpro_training, "ENOUGH", enough)
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (300, 2))
     X[200:] = X[:100]
