@@ -17,16 +17,15 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import ArrayLike, all_or_nothing, as_tensor, row_blocks
+from .arrays import ArrayLike, all_or_nothing, as_tensor
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_hashes
-from .eigenpro_engine import KernelSpace, centred, mean_square, own_kernel
-from .eigenpro_training import ENOUGH, flat, new_seed, stalled
-from .estimators import Classifier, Model, Regressor
+from .eigenpro_engine import KernelSpace, centred, mean_square, own_kernel, preconditioner_for
+from .eigenpro_training import Descending, DescendingClassifier, DescendingRegressor
+from .eigenpro_training import flat, new_seed, parts_in_turn, shown, slow_down, stalled
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernels import Kernel, as_kernel
 from .preconditioning import Preconditioner, critical_batch_size, largest_step, mixed_product, preconditioner
@@ -165,7 +164,10 @@ class CenterDescent:
         Whether the step is the user's, and is not to be changed.
     intercept : torch.Tensor of shape (r,)
     c, mean : torch.Tensor of shape (p, r)
-        Coefficients after the last step, and their mean over the last epoch's projections.
+        Coefficients after the last step, and those that predict: their mean over projections of the last epoch, or what
+        validated best.
+    late : float
+        Part of an epoch after which projections count for the mean.
     seed : int
         What decides the order of rows.
     n_iter, history : int, dict of str to list
@@ -185,6 +187,7 @@ class CenterDescent:
     mean: torch.Tensor
     seed: int
     factor: float = 1.0
+    late: float = 0.0
     n_iter: int = 0
     history: dict[str, list[float]] = field(default_factory=dict)
 
@@ -196,12 +199,13 @@ class CenterDescent:
         """One pass over the rows ``order`` of X (n, d) and centred Y (n, r): their mean squared residual before steps."""
         B, rate, total, loss, n = self.batch_size, self.step * self.factor / self.batch_size, 0.0, 0.0, len(order)
         blocks = range(0, n, B * self.delay)
+        counted = blocks[int(self.late * len(blocks)) :]
         for a in blocks:
             rows = [np.sort(order[b : min(b + B, n)]) for b in range(a, min(a + B * self.delay, n), B)]
             batches = ((X[at].to(self.c), Y[at].to(self.c)) for at in rows)
             loss = loss + projected_steps(self.c, batches, self.kernel, self.Z, rate, self.P, self.project)
-            total = total + self.c
-        self.mean = total / len(blocks)
+            total = total + self.c if a in counted else total
+        self.mean = total / len(counted)
         return float(loss) / (n * Y.shape[1])
 
     def run(self, X, Y, rows, last, held=None):
@@ -219,7 +223,7 @@ class CenterDescent:
             after = mean_square(self.values(X[few], self.c) - of_rows[few]) if self.given else 0.0
             least = max([power, mean_square(of_rows[few]), *self.history.get("loss", [])[:1]])
             if not (torch.isfinite(self.c).all() and max(loss, after) <= 4 * least):
-                self.slow_down()
+                slow_down(self)
                 self.c = before.clone()
                 continue
             record = {"loss": loss, "seconds": time.perf_counter() - start}
@@ -234,17 +238,6 @@ class CenterDescent:
             self.n_iter += 1
             yield gaps
 
-    def slow_down(self):
-        """Take half the step; a step that was given is refused."""
-        if self.given:
-            bound = largest_step(self.batch_size, self.P.beta, self.P.lam)
-            raise ValueError(f"the iteration diverges with step_size={self.step:g} and batches of {self.batch_size}; the "
-                             f"bound (8.11) on the step is about {bound:.4g}")
-        self.factor /= 2
-        if self.factor < 1e-6:
-            raise ValueError("the iteration diverges with every step; the kernel must be finite and positive definite")
-        warnings.warn(f"the iteration diverged; it starts again with half the step, {self.step * self.factor:.4g}",
-                      ConvergenceWarning, stacklevel=6)
 
 # %% ../nbs/08e_centers.ipynb #8ce00021
 def begin_at_centers(
@@ -276,7 +269,7 @@ def begin_at_centers(
         Z = first[np.sort(distinct_rows(first))[: settings.centers]].clone()
         rest = rows[settings.centers :] if len(rows) >= 2 * settings.centers else rows
     else:
-        Z, rest = as_tensor(settings.centers, name="centers")[0].to(X), rows
+        Z, rest = as_tensor(settings.centers, name="centers")[0].to(X, copy=True), rows
         same_columns(X=X, centers=Z)
     p, S = len(Z), Z[:2000]
     k = int(factor * min(160, len(S) // 10)) if settings.n_eigen == "auto" else settings.n_eigen
@@ -284,7 +277,11 @@ def begin_at_centers(
     K, project = kernel.gram(S, S), Projection(kernel, Z)
     if project.iterates:  # directions that a raised diagonal bears, by (8.35)
         k = min(k, max(0, int((len(S) * preconditioner(K, k + 1).values > RAISED).sum()) - 1))
-    P = preconditioner(K, k).calibrated(kernel.gram(U, U), kernel.gram(U, S))
+    unseen = kernel.gram(U, U), kernel.gram(U, S)
+    if settings.n_eigen == "auto":
+        P = preconditioner_for(K, k, unseen, len(rows))
+    else:
+        P = preconditioner(K, k).calibrated(*unseen)
     B, delay, step, given = settings.batch_size, settings.delay, settings.step_size, settings.step_size != "auto"
     if B == "auto":
         enough = 2048 if X.device.type == "cpu" else len(rows)
@@ -327,11 +324,8 @@ def train_at_centers(
     run = lambda descent, rows, last, held=None: descent.run(X, Y, rows, last, held)
     n_val = min(math.ceil(settings.validation_fraction * len(X)), HELD, len(X) - 1) if settings.early_stopping else 0
     parts = []
-    if n_val:  # a row is held out where the first of its copies is
-        hashes = np.concatenate([row_hashes(X[rows]) for rows in row_blocks(len(X), 8 * X.shape[1], X.device)])
-        _, first, group = np.unique(hashes[order], return_index=True, return_inverse=True)
-        parts = [order[first[group] // n_val == j] for j in range(min(len(X) // n_val, -(-ENOUGH // n_val)))]
-        parts = [held for held in parts if 0 < len(held) < len(X)]
+    if n_val:
+        parts = [order[held] for held in parts_in_turn(row_hashes(X)[order], n_val)]
     last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
         rows = [order[~np.isin(order, held)] for held in parts]
@@ -360,7 +354,7 @@ def train_at_centers(
             break
         factor /= 4
     if len(parts) == 1:
-        found[0].c = found[1]
+        found[0].c = found[0].mean = found[1]
         return found[0], decided, left
     descent = begin(order, chosen if parts else 1.0)
     done = False
@@ -376,15 +370,11 @@ def train_at_centers(
                       f"max_iter={settings.max_iter} epochs", ConvergenceWarning, stacklevel=5)
     if which == 1 and last:
         descent.c = descent.mean
+    descent.mean = descent.c
     return descent, decided, left
 
 # %% ../nbs/08e_centers.ipynb #8ce00025
-def _shown(name, doc):
-    """A property of a fitted estimator: what its descent has under this name."""
-    return property(lambda self: getattr(self._fitted(), name), doc=doc)
-
-
-class _AtCenters(Model):
+class _AtCenters(Descending):
     """What the regressor and the classifier share: parameters, `fit`, and what they show of their descent."""
 
     _takes = "early_stopping, more than one different row, and no partial_fit after it"
@@ -437,7 +427,7 @@ class _AtCenters(Model):
         integer(1, max_iter=self.max_iter, n_iter_no_change=self.n_iter_no_change)
         number("[0, inf)", tol=self.tol)
         number("(0, 1)", validation_fraction=self.validation_fraction)
-        flag(early_stopping=self.early_stopping, fit_intercept=self.fit_intercept)
+        flag(early_stopping=self.early_stopping, fit_intercept=self.fit_intercept, verbose=self.verbose)
 
     @all_or_nothing
     @torch.no_grad()
@@ -481,57 +471,38 @@ class _AtCenters(Model):
             self._left_out = replace(self._left_out, rows=rows[self._left_out.rows])
 
     @torch.no_grad()
-    def _absorb(self, X, Y, first):
-        if first:
+    def _absorb(self, X, Y):
+        if not self.__sklearn_is_fitted__():
             seed = new_seed(self)
             descent = begin_at_centers(self, X, Y, np.random.default_rng(seed).permutation(len(X)), seed)
+            descent.late = 0.5
         else:
             old = self._descent
             if old.c.shape[1] != Y.shape[1]:
                 raise ValueError(f"y must have {old.c.shape[1]} outputs as before, got {Y.shape[1]}")
             history = {name: [*values] for name, values in old.history.items()}
-            descent = replace(old, c=old.c.clone(), history=history)
+            descent = replace(old, c=old.c.clone(), late=0.5, history=history)
         for _ in descent.run(X.to(descent.c), Y, np.arange(len(X)), descent.n_iter + 1):
             pass
-        self._descent, self._left_out = descent, None
+        self._descent = descent
 
     @torch.no_grad()
     def _predict(self, X, like):
-        return self._descent.values(X, self._descent.c).add_(self._descent.intercept)
+        return self._descent.values(X, self._descent.mean).add_(self._descent.intercept)
 
-    def __sklearn_is_fitted__(self):
-        return hasattr(self, "_descent")
-
-    def _fitted(self):
-        check_is_fitted(self)
-        return self._descent
-
-    n_iter_ = _shown("n_iter", "Epochs.")
-    history_ = _shown("history", "What was noted of each epoch.")
-    kernel_ = _shown("kernel", "The kernel that was used.")
-    batch_size_ = _shown("batch_size", "Rows in a step.")
-    delay_ = _shown("delay", "Steps before a projection.")
-    step_size_ = _shown("step", "The step.")
-    step_factor_ = _shown("factor", "The part of the step that was taken.")
+    kernel_ = shown("kernel", "The kernel that was used.")
+    delay_ = shown("delay", "Steps before a projection.")
 
     @property
     def centers_(self):
-        return self._fitted().Z.cpu().numpy()
+        return self._fitted().Z.cpu().numpy().copy()
 
     @property
     def dual_coef_(self):
-        return self._shaped(self._fitted().c.cpu().numpy().T).T
-
-    @property
-    def intercept_(self):
-        return self._shaped(self._fitted().intercept.cpu().numpy())
-
-    @property
-    def n_eigen_(self):
-        return len(self._fitted().P.values)
+        return self._shaped(self._fitted().mean.cpu().numpy().T.copy()).T
 
 # %% ../nbs/08e_centers.ipynb #8ce00026
-class CentersRegressor(IntervalMixin, _AtCenters, Regressor):
+class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     """Kernel regression with p centres and any number of rows, by projected steps: (8.33) and (8.36).
 
     Parameters
@@ -546,7 +517,7 @@ class CentersRegressor(IntervalMixin, _AtCenters, Regressor):
         The model, its memory and the price of a prediction grow with p, and with nothing else.
     n_eigen : int or "auto", default "auto"
         How many directions are flattened, estimated from at most 2000 of the centres; "auto" is 160, or a tenth of
-        these where that is less. Beyond 12 000 centres only directions whose eigenvalue is above 1e-3 are, see `Projection`.
+        these where that is less, and half as many where an epoch would move them too little, see `EigenProRegressor`. Beyond 12 000 centres only directions whose eigenvalue is above 1e-3 are, see `Projection`.
     batch_size : int or "auto", default "auto"
         Rows in a step. "auto" is the critical batch size (8.12), on a CPU at most 2048, and no more than fill 256 MiB.
     step_size : float or "auto", default "auto"
@@ -589,12 +560,16 @@ class CentersRegressor(IntervalMixin, _AtCenters, Regressor):
         By epoch: "loss" (mean squared residual before each step), "seconds", and "validation_loss" where rows were
         held out.
     validation_loss_ : numpy.ndarray of shape (T,)
-        Mean squared error on the rows that were held out, after 0, 1, 2, … epochs; empty where none were.
+        Mean squared error on the rows that were held out, after 0, 1, 2, … epochs; empty where none were, and after
+        ``partial_fit``.
     n_iter_, batch_size_, step_size_, step_factor_, delay_, n_eigen_ : int, int, float, float, int, int
         Epochs that were run, and what was used in them; the step was ``step_size_`` times ``step_factor_``.
 
     Notes
     -----
+    ``partial_fit`` makes one pass, and predictions are by the mean of the coefficients over its second half; the next call
+    goes on from the last ones.
+
     An epoch takes 2np(d + 2r) FLOPs and np kernel values, at most half as many again with a delay, and n/BT
     projections of 2p²r. Memory is 16p² bytes for the factor of the kernel matrix of the centres up to 12 000 of them,
     and 3Bp entries; X and y are only read.
@@ -615,32 +590,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, Regressor):
 
     _leaves_out = _AtCenters._takes
 
-    @all_or_nothing
-    def partial_fit(self, X, y) -> Self:
-        """One pass over rows that come in pieces; the first call chooses centres and steps, from its rows.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-        y : array-like of shape (n,) or (n, k)
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            As ``fit``, and if y has another number of columns than before.
-        """
-        self._check()
-        first = not self.__sklearn_is_fitted__()
-        X, _ = self._validate(X, reset=first)
-        self._absorb(X, self._targets(y, X, reset=True), first)
-        return self
-
 # %% ../nbs/08e_centers.ipynb #8ce00027
-class CentersClassifier(ProbabilityMixin, _AtCenters, Classifier):
+class CentersClassifier(ProbabilityMixin, _AtCenters, DescendingClassifier):
     """Classification with p centres and any number of rows: least squares on one target for each class.
 
     Parameters
@@ -676,33 +627,3 @@ class CentersClassifier(ProbabilityMixin, _AtCenters, Classifier):
 
     _leaves_out, _low = _AtCenters._takes, 0.0
     _unasked = property(lambda self: self.early_stopping)
-
-    def _shaped(self, values):
-        return values
-
-    @all_or_nothing
-    def partial_fit(self, X, y, classes=None) -> Self:
-        """One pass over rows that come in pieces; the first call chooses centres and steps, from its rows.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-        y : array-like of shape (n,), labels
-        classes : array-like of shape (k,)
-            All labels; needed in the first call, unless ``fit`` came before.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            As ``fit``, and if the first call has no ``classes`` or y holds others.
-        """
-        self._check()
-        first = not self.__sklearn_is_fitted__()
-        X, _ = self._validate(X, reset=first)
-        self._check_classes(classes, first)
-        self._absorb(X, self._targets(y, X, first, classes), first)
-        return self

@@ -10,21 +10,19 @@ import numbers
 import re
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 
 from .arrays import all_or_nothing
 from .checks import choice, flag, integer, labels, number
 from .copies import distinct_rows
 from .eigenpro_engine import Data, squared_errors, wrong_labels
 from .eigenpro_shares import SharedCheckpoint, SharedDescent
-from .eigenpro_training import Checkpoint, fingerprint, go_on, new_seed, one_pass, start, train
-from .estimators import Classifier, Model, Regressor
+from .eigenpro_training import Checkpoint, Descending, DescendingClassifier, DescendingRegressor
+from .eigenpro_training import fingerprint, go_on, new_seed, one_pass, shown, start, train
 from .intervals import IntervalMixin, ProbabilityMixin
 from .processes import collective
 
@@ -41,7 +39,8 @@ def _check_parameters(model):
     number("[0, inf)", tol=model.tol)
     number("[0, inf)", "auto", cache_size=model.cache_size)
     number("[0, 1)", validation_fraction=model.validation_fraction)
-    flag(early_stopping=model.early_stopping, momentum=model.momentum)
+    flag(early_stopping=model.early_stopping, momentum=model.momentum, fit_intercept=model.fit_intercept)
+    flag(warm_start=model.warm_start, verbose=model.verbose)
     choice("auto", "full", "half", None, cache=model.cache)
     choice(None, *_DTYPES, dtype=None if model.dtype is None else _word(model.dtype))
     if model.early_stopping and not model.validation_fraction > 0:
@@ -58,7 +57,7 @@ def _word(dtype):
     return str(dtype).split(".")[-1]
 
 # %% ../nbs/08d_eigenpro.ipynb #8a57067f
-class _Parameters(Model):
+class _Parameters(Descending):
     """The parameters that the regressor and the classifier share, and what they demand of X."""
 
     def __init__(
@@ -120,11 +119,6 @@ class _Parameters(Model):
         return (X if self.dtype is None else X.to(_DTYPES[_word(self.dtype)])).detach(), like
 
 # %% ../nbs/08d_eigenpro.ipynb #d3522ff3
-def _shown(path, doc):
-    """A property of a fitted estimator: what its descent has under this name."""
-    return property(lambda self: attrgetter(path)(self._fitted()), doc=doc)
-
-
 class _Fitted(_Parameters):
     """What an estimator shows of its descent, and how it predicts."""
 
@@ -133,44 +127,24 @@ class _Fitted(_Parameters):
         descent = self._descent
         return descent.space.values(X.to(descent.c), descent.c).add_(descent.intercept)
 
-    def __sklearn_is_fitted__(self):
-        return hasattr(self, "_descent")
-
-    def _fitted(self):
-        check_is_fitted(self)
-        return self._descent
-
-    n_iter_ = _shown("n_iter", "Epochs.")
-    history_ = _shown("history", "What was noted of each epoch.")
-    kernel_ = _shown("space.kernel", "The kernel that was used.")
-    feature_map_ = _shown("space.feature_map", "The feature map that was used.")
-    batch_size_ = _shown("batch_size", "Rows in a step.")
-    step_size_ = _shown("step", "The step.")
-    step_factor_ = _shown("factor", "The part of the step that was taken.")
-    cache_ = _shown("kept", "How rows were kept.")
-    lam_ = _shown("P.lam", "The largest eigenvalue of the preconditioned operator.")
-    beta_ = _shown("P.beta", "The largest value of the preconditioned kernel.")
-    seconds_of_setup_ = _shown("seconds_of_setup", "Seconds before the first epoch.")
+    kernel_ = shown("space.kernel", "The kernel that was used.")
+    feature_map_ = shown("space.feature_map", "The feature map that was used.")
+    cache_ = shown("kept", "How rows were kept.")
+    lam_ = shown("P.lam", "The largest eigenvalue of the preconditioned operator.")
+    beta_ = shown("P.beta", "The largest value of the preconditioned kernel.")
+    seconds_of_setup_ = shown("seconds_of_setup", "Seconds before the first epoch.")
 
     @property
     def span_(self):
         return getattr(self._fitted().momentum, "span", 1.0)
 
     @property
-    def n_eigen_(self):
-        return len(self._fitted().P.values)
-
-    @property
     def eigenvalues_(self):
         return self._fitted().P.values.cpu().numpy()
 
     @property
-    def intercept_(self):
-        return self._shaped(self._fitted().intercept.cpu().numpy())
-
-    @property
     def coef_(self):
-        return self._shaped(self._coefficients(rkhs=False).cpu().numpy().T)
+        return self._shaped(self._coefficients(rkhs=False).cpu().numpy().T.copy())
 
     @property
     def dual_coef_(self):
@@ -363,39 +337,13 @@ class _EigenPro(_Shared):
         train(descent, data, self, epochs, file, saved, again, self.callback and partial(self.callback, self))
         return self._judged(data)
 
-    @all_or_nothing
-    def partial_fit(self, X, y) -> Self:
-        """One pass over rows that come in pieces; the first call chooses what ``fit`` chooses.
-
-        In the RKHS the rows become new centres; with a feature map only the coefficients change.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-        y : array-like of shape (n,) or (n, k)
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            As ``fit``, and if y has another number of columns than before.
-        """
-        self._check()
-        X, _ = self._validate(X, reset=not self.__sklearn_is_fitted__())
-        self._absorb(X, self._targets(y, X, reset=True))
-        return self
-
     @torch.no_grad()
     def _absorb(self, X, Y):
         before = self._descent if self.__sklearn_is_fitted__() else None
         self._descent, self._rows_seen = one_pass(before, X, Y, self, self._mistakes), None
-        self._left_out = None
 
 # %% ../nbs/08d_eigenpro.ipynb #5d2426bc
-class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
+class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
     """Kernel regression by EigenPro: preconditioned stochastic gradient descent, (8.13) and (8.14).
 
     Parameters
@@ -410,7 +358,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
         space of its features, and the kernel is not used.
     n_eigen : int or "auto", default "auto"
         How many directions k are flattened; 0 is plain stochastic gradient descent. "auto" is 160, or a tenth of the
-        subsample where that is less.
+        subsample where that is less, and half of them, and half again, where the spectrum falls so fast that an
+        epoch would move them too little.
     n_subsample : int or "auto", default "auto"
         Rows m that the directions are estimated from. "auto" is 2000, from 100 000 rows on 4000.
     batch_size : int or "auto", default "auto"
@@ -488,7 +437,7 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
         ``fit_shared`` "bytes", of the sums over processes.
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out to choose the number of epochs, after 0, 1, 2, … of them;
-        empty where nothing was chosen. The least value decided, so as an estimate of the error on new rows it is too
+        empty where nothing was chosen, and after ``partial_fit``. The least value decided, so as an estimate of the error on new rows it is too
         low, by little where there are many rows; it belongs to fits without the rows held out.
     left_out_ : rfteach.intervals.LeftOut
         Up to 1000 rows of the validation data that came with ``fit``, with their residuals. Where they chose the epoch, these
@@ -506,6 +455,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
 
     Notes
     -----
+    In ``partial_fit`` rows become new centres in the RKHS; with a feature map only the coefficients change.
+
     An epoch takes 2n²(d + r) FLOPs in the RKHS for r outputs, the d of it only for rows that are not kept, and half of
     that while they are filled in; with N features 2nNd + 4nNr. Memory is ``cache_size``, a copy of X, and for the
     preconditioner five m × m matrices, or two m × N ones. The factor τ of (8.5) is one. Choosing the number of epochs
@@ -527,7 +478,7 @@ class EigenProRegressor(IntervalMixin, _EigenPro, Regressor):
     _leaves_out, _mistakes = _EigenPro._takes, staticmethod(squared_errors)
 
 # %% ../nbs/08d_eigenpro.ipynb #79591f1e
-class EigenProClassifier(ProbabilityMixin, _EigenPro, Classifier):
+class EigenProClassifier(ProbabilityMixin, _EigenPro, DescendingClassifier):
     """Classification by EigenPro: least squares on one target for each class, the largest wins.
 
     Parameters
@@ -591,35 +542,3 @@ class EigenProClassifier(ProbabilityMixin, _EigenPro, Classifier):
 
     def _known(self, y, X):
         return {"classes": np.unique(labels(self, y, X))}
-
-    def _shaped(self, values):
-        return values
-
-    @all_or_nothing
-    def partial_fit(self, X, y, classes=None) -> Self:
-        """One pass over rows that come in pieces; the first call chooses what ``fit`` chooses.
-
-        In the RKHS the rows become new centres; with a feature map only the coefficients change.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-        y : array-like of shape (n,), labels
-        classes : array-like of shape (k,)
-            All labels; needed in the first call, unless ``fit`` came before.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            As ``fit``, and if the first call has no ``classes`` or y holds others.
-        """
-        self._check()
-        first = not self.__sklearn_is_fitted__()
-        X, _ = self._validate(X, reset=first)
-        self._check_classes(classes, first)
-        self._absorb(X, self._targets(y, X, first, classes))
-        return self

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['ENOUGH', 'trouble_of_half', 'diverged', 'slow_down', 'Epoch', 'run_epochs', 'Best', 'watched', 'flat', 'stalled',
-           'stopping_rules', 'Choice', 'choose_epochs', 'held_out', 'validated', 'shortened', 'fingerprint',
-           'Checkpoint', 'train', 'new_seed', 'start', 'go_on', 'one_pass']
+           'stopping_rules', 'Choice', 'choose_epochs', 'parts_in_turn', 'held_out', 'validated', 'shortened',
+           'fingerprint', 'Checkpoint', 'train', 'new_seed', 'start', 'go_on', 'one_pass', 'shown', 'Descending',
+           'DescendingRegressor', 'DescendingClassifier']
 
 # %% ../nbs/08c_eigenpro_training.ipynb #98324da0
 import hashlib
@@ -20,17 +21,21 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
 from pathlib import Path
+from typing import Self
 
 import joblib
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import random_generator
+from .arrays import all_or_nothing, random_generator
 from .copies import row_hashes
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan, room_for_rows
+from .estimators import Classifier, Model, Regressor
 from .preconditioning import Momentum, largest_step
 
 # %% ../nbs/08c_eigenpro_training.ipynb #b2ab6083
@@ -173,7 +178,7 @@ def stopping_rules(settings, best, skip=0):
     """
     rules = []
     if settings.tol > 0:
-        rules.append(lambda history: flat(history.get("loss", []), settings.tol))
+        rules.append(lambda history: flat(history.get("loss", [])[skip:], settings.tol))
     if best is not None:
         rules.append(lambda history: stalled(best.losses(history), settings.n_iter_no_change))
     return rules
@@ -204,7 +209,7 @@ def choose_epochs(settings, data, limit, seed, mistakes, share=lambda descent: d
     """
     trials = list(held_out(settings, data, seed, mistakes))
     if not trials:
-        return Choice(limit, limit)  # one row has no other to be validated on
+        return Choice(limit, limit)  # one row, and its copies, have no other to be validated on
     start = float(np.mean([mean_square(part.Y_val) for _, part in trials]))
     best, factor = Choice(limit, 0, 1.0, [start]), 1.0
     with tqdm(desc="choosing", disable=not settings.verbose, unit="epoch") as bar:
@@ -221,12 +226,23 @@ def choose_epochs(settings, data, limit, seed, mistakes, share=lambda descent: d
             trials = [(shortened(descent, part, settings, factor), part) for descent, part in trials]
 
 
+def parts_in_turn(hashes, n_val):
+    """Masks of parts of n_val rows each, until `ENOUGH` are in one; a row is where the first of its copies is.
+
+    ``hashes`` are those of the rows, in random order.
+    """
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    part, n = first[group] // max(1, n_val), len(hashes)
+    masks = [part == j for j in range(min(n // n_val, math.ceil(ENOUGH / n_val)) if n_val else 0)]
+    return [held for held in masks if 0 < held.sum() < n]
+
+
 def held_out(settings, data, seed, mistakes):
     """Pairs of a descent on the other rows, and of its data with the part that is held out."""
     n = len(data.X)
     n_val = min(math.ceil(settings.validation_fraction * n), n - 1)
-    for j in range(min(n // n_val, math.ceil(ENOUGH / n_val)) if n_val else 0):
-        held = torch.arange(n, device=data.X.device) // n_val == j
+    for held in parts_in_turn(row_hashes(data.X), n_val):
+        held = torch.from_numpy(held).to(data.X.device)
         X, Y, X_val, Y_val = data.X[~held], data.Y[~held], data.X[held], data.Y[held]
         descent = begin(settings, X, Y, seed, mistakes)
         Y_val = centred(Y_val, descent.intercept, X, "y_val")
@@ -299,15 +315,16 @@ class Checkpoint:
                 saved = json.loads(str(file["facts"]))
                 saved |= {name: torch.from_numpy(file[name]) for name in ("c", "best", "z")}
             known = saved["digest"] == self.digest
+            missing = self.facts - saved.keys() or {f.name for f in fields(Choice)} - saved["choice"].keys()
+            if known and not missing:
+                saved["choice"] = Choice(**saved["choice"])
         except (ValueError, OSError, LookupError, EOFError, TypeError, AttributeError,
                 zipfile.BadZipFile, zlib.error) as error:
             self.refuse(f"is not a checkpoint of EigenPro ({error})", error)
         if not known:
             self.refuse("belongs to other data or parameters; delete it, or name another file")
-        missing = self.facts - saved.keys() or {f.name for f in fields(Choice)} - saved["choice"].keys()
         if missing:
             self.refuse(f"has no entry {min(missing)!r}; delete it, or name another file")
-        saved["choice"] = Choice(**saved["choice"])
         return saved
 
     def write(self, descent, choice, best):
@@ -454,10 +471,10 @@ def one_pass(descent, X, Y, settings, mistakes):
     else:
         new, X = descent.copy(), X.to(descent.c)
     Y, old = centred(Y, new.intercept, X, "y"), len(new.c)
-    new.order = np.concatenate([new.order, seen + order])
     if new.space.centers is None:
-        old = 0
+        new.order, old = seen + order, 0
     else:
+        new.order = np.concatenate([new.order, seen + order])
         new.space = KernelSpace(new.space.kernel, torch.cat([new.space.centers, X]))
         new.c = torch.cat([new.c, X.new_zeros(len(X), Y.shape[1])])
     new.at(new.c)
@@ -471,3 +488,96 @@ def one_pass(descent, X, Y, settings, mistakes):
         slow_down(new)
     new.note({"loss": loss, "train_error": error, "seconds": time.perf_counter() - start})
     return new
+
+# %% ../nbs/08c_eigenpro_training.ipynb #3d5c0a12
+def shown(path, doc):
+    """A property of a fitted estimator: what its descent has under this name."""
+    return property(lambda self: attrgetter(path)(self._fitted()), doc=doc)
+
+
+class Descending(Model):
+    """What estimators show of their descent, which is in ``_descent``."""
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_descent")
+
+    def _fitted(self):
+        check_is_fitted(self)
+        return self._descent
+
+    n_iter_ = shown("n_iter", "Epochs.")
+    history_ = shown("history", "What was noted of each epoch.")
+    batch_size_ = shown("batch_size", "Rows in a step.")
+    step_size_ = shown("step", "The step.")
+    step_factor_ = shown("factor", "The part of the step that was taken.")
+
+    @property
+    def n_eigen_(self):
+        return len(self._fitted().P.values)
+
+    @property
+    def intercept_(self):
+        return self._shaped(self._fitted().intercept.cpu().numpy().copy())
+
+    def _passed(self):
+        """Itself, after a pass: what was left out in a fit before is not of this one."""
+        self._left_out, self.validation_loss_ = None, np.empty(0)
+        return self
+
+
+class DescendingRegressor(Descending, Regressor):
+    """A regressor that descends, with rows that come in pieces."""
+
+    @all_or_nothing
+    def partial_fit(self, X, y) -> Self:
+        """One pass over rows that come in pieces; the first call chooses what ``fit`` chooses, from its rows.
+
+        Parameters
+        ----------
+        X : array-like, data frame or torch.Tensor of shape (n, d)
+        y : array-like of shape (n,) or (n, k)
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            As ``fit``, and if y has another number of columns than before.
+        """
+        self._check()
+        X, _ = self._validate(X, reset=not self.__sklearn_is_fitted__())
+        self._absorb(X, self._targets(y, X, reset=True))
+        return self._passed()
+
+
+class DescendingClassifier(Descending, Classifier):
+    """A classifier that descends, with rows that come in pieces."""
+
+    @all_or_nothing
+    def partial_fit(self, X, y, classes=None) -> Self:
+        """One pass over rows that come in pieces; the first call chooses what ``fit`` chooses, from its rows.
+
+        Parameters
+        ----------
+        X : array-like, data frame or torch.Tensor of shape (n, d)
+        y : array-like of shape (n,), labels
+        classes : array-like of shape (k,)
+            All labels; needed in the first call, unless ``fit`` came before.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            As ``fit``, and if the first call has no ``classes`` or y holds others.
+        """
+        self._check()
+        first = not self.__sklearn_is_fitted__()
+        X, _ = self._validate(X, reset=first)
+        self._check_classes(classes, first)
+        self._absorb(X, self._targets(y, X, first, classes))
+        return self._passed()

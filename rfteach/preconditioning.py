@@ -105,6 +105,7 @@ def top_eigensystem(
     integer(f"[1, {m}]", k=k)
     choice("auto", "eigh", "randomized", method=method)
     integer(1, max_iter=max_iter)
+    number("[0, inf)", tol=tol)
     found = leading_eigenpairs(K, k, method, tol, max_iter, random_state)
     if found.n_iter and found.residual > tol:
         warnings.warn(

@@ -275,9 +275,9 @@ LOOPS = {
     "EigenPro: 512 predictions": (eigenpro_predictions, 1, 5, {}),
     "StreamingRidge: block": (lambda: ridge_blocks(StreamingRidge()), 3, 20, {}),
     "StreamingRidge: block, QR": (lambda: ridge_blocks(StreamingRidge(method="qr")), 3, 20, {}),
-    # finite rows and targets, both in range of squares; are rows equal, which are drawn and have weight, what is kept?
+    # finite rows and targets, both in range of squares; are rows equal, which are drawn by rows and targets and have weight, what is kept?
     "StreamingRidge: partial_fit": (
-        lambda: ridge_calls(StreamingRidge()), 3, 20, {"waits": 5, "downloads": 5, "uploads": 1}),
+        lambda: ridge_calls(StreamingRidge()), 3, 20, {"waits": 5, "downloads": 6, "uploads": 1}),
     "RandomFeatureRidge: block": (lambda: ridge_blocks(RandomFeatureRidge(waves(), 0.1)), 3, 20, {}),
     "RandomFeatureRidge: block, leave-one-out": (lambda: ridge_blocks(RandomFeatureRidge(waves())), 3, 20, {}),
     "RandomFeatureRidge: block of predictions": (

@@ -204,6 +204,46 @@ def test_warnings_and_steps_that_diverge():
     assert model.n_iter_ < 200
 
 
+def test_nothing_is_shared_with_the_caller():
+    X, Y, Z = problem()
+    model = CentersRegressor(centers=Z, random_state=0).fit(X, Y)
+    before = model.predict(X)
+    Z *= 0
+    for shown in (model.centers_, model.dual_coef_, model.intercept_):
+        shown[:] = 0
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_pieces_predict_by_the_mean_of_their_second_half():
+    """Coefficients after the last step dance about least squares; their mean is nearer, and steps go on from the last."""
+    X, Y, Z = problem(3000)
+    model = CentersRegressor(centers=Z, batch_size=10, delay=1, fit_intercept=False, random_state=0)
+    last, seen = [], []
+    for _ in range(3):
+        model.partial_fit(X, Y)
+        descent = model._descent
+        seen.append(((model.predict(X) - Y) ** 2).mean())
+        last.append(((descent.values(torch.from_numpy(X), descent.c).numpy() - Y) ** 2).mean())
+        np.testing.assert_array_equal(model.dual_coef_, descent.mean.numpy())
+    best = scipy.linalg.lstsq(model.kernel_(X, Z), Y)[0]
+    least = ((model.kernel_(X, Z) @ best - Y) ** 2).mean()
+    assert np.mean(seen) - least < (np.mean(last) - least) / 2
+    assert len(model.validation_loss_) == 0
+
+
+def test_warnings_name_the_line_that_called(monkeypatch):
+    X, Y, _ = problem()
+    monkeypatch.setattr(rfteach.centers, "largest_step", lambda *args: 1e5)
+    with pytest.warns(ConvergenceWarning, match="half the step") as caught:
+        CentersRegressor(centers=20, max_iter=3, early_stopping=False, random_state=0).fit(X, Y)
+    with pytest.warns(ConvergenceWarning, match="half the step") as pieces:
+        CentersRegressor(centers=20, random_state=0).partial_fit(X, Y)
+    monkeypatch.undo()
+    with pytest.warns(ConvergenceWarning, match="still falls") as long:
+        CentersRegressor(centers=20, max_iter=2, tol=1e-9, early_stopping=False, random_state=0).fit(X, Y)
+    assert {warning.filename for warning in (caught[0], pieces[0], long[-1])} == {__file__}
+
+
 def test_an_automatic_step_that_diverges_is_halved(monkeypatch):
     X, Y, _ = problem()
     monkeypatch.setattr(rfteach.centers, "largest_step", lambda *args: 1e5)

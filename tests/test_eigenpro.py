@@ -29,8 +29,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from rfteach.arrays import memory_budget
+from rfteach.centers import CentersRegressor
 from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
-from rfteach.eigenpro_engine import FeatureSpace, KernelSpace, Rows
+from rfteach.eigenpro_engine import FeatureSpace, KernelSpace, Rows, preconditioner_for
 from rfteach.eigenpro_training import flat, stalled
 from rfteach.features import RandomFourierFeatures
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
@@ -937,6 +938,96 @@ def test_momentum_is_taken_away():
         descent.history["loss"] = losses[:-1]
         descent.note({"loss": losses[-1]})
         assert (descent.momentum.span > 1) == kept == bool(descent.momentum.z.abs().max() > 0)
+
+
+@pytest.mark.parametrize("copies", [2, 4])
+@pytest.mark.parametrize("model", [EigenProRegressor("laplacian", 1.0, random_state=0),
+                                   CentersRegressor("laplacian", 1.0, centers=100, random_state=0)], ids=lambda m: type(m).__name__)
+def test_copies_of_a_row_do_not_choose_interpolation(model, copies):
+    """A copy among the rows of the fit would tell the noise of the one that is held out."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (400, 1))
+    f, y = np.sin(2 * X[:, 0]), np.sin(2 * X[:, 0]) + rng.normal(size=400)
+    once = np.mean((clone(model).fit(X, y).predict(X) - f) ** 2)
+    model = clone(model).fit(np.repeat(X, copies, 0), np.repeat(y, copies))
+    assert model.validation_loss_.min() > 0.7 and np.mean((model.predict(X) - f) ** 2) < once + 0.05
+
+
+@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("model", [EigenProRegressor(random_state=0), CentersRegressor(random_state=0)],
+                         ids=lambda m: type(m).__name__)
+def test_few_inputs_and_many_rows_are_learned_as_they_come(model, d):
+    """With 160 directions of a spectrum that falls fast, all of them would be learned in a thousandth of an epoch's step."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4500, d))
+    y = np.sin(2 * X[:, 0]) + X[:, -1] + 0.3 * rng.normal(size=4500)
+    model = clone(model).fit(X[:4000], y[:4000])
+    assert np.mean((model.predict(X[4000:]) - y[4000:]) ** 2) < 1.3 * 0.3**2  # of the noise alone
+
+
+def test_as_many_directions_as_an_epoch_moves():
+    """Half as many, and half again, while n λ_{k+1} is below β at rows that the subsample has not seen, or lost in rounding."""
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.normal(size=(400, 1)))
+    kernel = Gaussian(1.0)
+    K, unseen = kernel.gram(X[:200], X[:200]), (kernel.gram(X[200:], X[200:]), kernel.gram(X[200:], X[:200]))
+
+    def moves(k, n):
+        P = preconditioner(K, k)
+        return n * P.lam >= P.calibrated(*unseen).beta and P.lam > 1.5e-8
+
+    for n in (400, 20, 10**12):
+        P = preconditioner_for(K, 20, unseen, n)
+        k = len(P.values)
+        assert k < 20 and (moves(k, n) or k == 1) and not moves(2 * k, n)
+        same = preconditioner(K, k).calibrated(*unseen)
+        torch.testing.assert_close(P.weights, same.weights)
+        assert (P.lam, P.beta) == (same.lam, same.beta)
+    rough = Laplacian(0.5)
+    K, unseen = rough.gram(X[:200], X[:200]), (rough.gram(X[200:], X[200:]), rough.gram(X[200:], X[:200]))
+    assert len(preconditioner_for(K, 20, unseen, 400).values) == 20  # a spectrum that falls slowly
+
+
+def test_a_map_that_overwrites_its_rows():
+    X, y = make_friedman1(200, random_state=0)
+    X, before = X * [1, 100, 0.01, *7 * [1]] + 5, None
+    for copy in (True, False):
+        map_ = make_pipeline(StandardScaler(copy=copy), RandomFourierFeatures(bandwidth=5.0, n_components=300, random_state=0))
+        kept = X.copy()
+        model = EigenProRegressor(feature_map=map_, random_state=0).fit(X, y)
+        stream = EigenProRegressor(feature_map=map_, random_state=0).partial_fit(X, y)
+        np.testing.assert_array_equal(X, kept)
+        found = model.predict(X), stream.predict(X)
+        np.testing.assert_allclose(found, found if before is None else before, rtol=1e-9)
+        before = found
+
+
+def test_places_of_rows_are_kept_for_centres_only():
+    model = EigenProRegressor(feature_map=RandomFourierFeatures(n_components=20, random_state=0), random_state=0)
+    for _ in range(3):
+        model.partial_fit(X0, Y0)
+    assert len(model._descent.order) == len(X0)
+    assert len(regressor(1).partial_fit(X0, Y0).partial_fit(X0, Y0)._descent.order) == 2 * len(X0)
+
+
+@pytest.mark.filterwarnings("ignore:the loss still falls")
+def test_other_rows_have_losses_of_their_own():
+    """``tol`` does not compare the first epoch on other rows with the last one on those before."""
+    features = RandomFourierFeatures(n_components=30, random_state=0)
+    model = regressor(5, feature_map=features, warm_start=True, tol=1e-9).fit(X0, Y0)
+    model.fit(X0, 100 * Y0[::-1])
+    assert len(model.history_["loss"]) > 6
+
+
+@pytest.mark.parametrize("choice", [[], {"limit": 3, "last": 3, "shorter": 1.0, "losses": [], "more": 1}])
+def test_a_checkpoint_with_a_strange_choice_is_refused(tmp_path, choice):
+    file = tmp_path / "fit.npz"
+    regressor(2, checkpoint=file).fit(X0, Y0)
+    arrays = dict(np.load(file))
+    facts = json.loads(str(arrays.pop("facts"))) | {"choice": choice}
+    np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
+    with pytest.raises(ValueError, match=r"checkpoint=.*fit.npz' is not a checkpoint of EigenPro"):
+        regressor(2, checkpoint=file).fit(X0, Y0)
 
 
 # ------------------------------------------------------------------ going on
