@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from .anova import Uniform, WaveAnova
 from .arrays import random_generator, row_blocks, without_units
-from .checks import box, choice, integer, number
+from .checks import box, choice, flag, integer, number
 from .copies import distinct_rows
 from .estimators import observations
 from .expansion import Expansion, settle, store
@@ -402,6 +402,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         number("[0, inf]", tol=self.tol)
         choice("mixed", "largest", "random", selection=self.selection)
         number("[0, inf)", "loo", "evidence", alpha=self.alpha)
+        flag(verbose=self.verbose)
         check_folds(self.n_folds)
 
     def _fit(self, X, Y, w, like):

@@ -90,7 +90,7 @@ class Like:
         if self.kind == "torch":
             return T
         A = T.detach().numpy()
-        if self.kind == "numpy":
+        if self.kind == "numpy" or A.ndim == 0:
             return A
         import pandas as pd
 

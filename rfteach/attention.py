@@ -15,7 +15,7 @@ import torch
 from .arrays import Array, ArrayLike, Seed, as_tensor, random_generator
 from .attention_engine import attend, exponentials_, key_bias, least_exponent, narrowed, per_key, quotient
 from .attention_engine import same_length, softmax_, softmax_and_sums_, totals
-from .checks import choice, integer, number
+from .checks import choice, flag, integer, number
 from .features import sample_frequencies
 
 # %% ../nbs/11a_attention.ipynb #78211588
@@ -78,13 +78,13 @@ def relative_variance(
     X, Y = X.double(), Y.double()
     if kind != "positive" and not tilt:
         half = (X - Y if kind == "trigonometric" else X + Y).square().sum(1) / 2
-        return like.restore(4 * half.sinh() ** 2 / n_components)
+        return like.restore((4 * half.sinh() ** 2 / n_components).to(like.compute_dtype))
     s2, E = (X + Y).square().sum(1), X.shape[1]
     growth = E * math.log1p(-4 * tilt) - E / 2 * math.log1p(-8 * tilt)
     variance = torch.expm1(growth + s2 / (1 - 8 * tilt))
     if kind == "hyperbolic":
         variance = variance + torch.expm1(growth - s2)
-    return like.restore(variance / n_components)
+    return like.restore((variance / n_components).to(like.compute_dtype))
 
 
 def optimal_tilt(square: float, head_dim: int) -> float:
@@ -428,6 +428,7 @@ def random_feature_attention(
     """
     tilt = check_kind(kind, tilt=tilt)  # the draw checks the number of features
     choice("orthogonal", "iid", sampling=sampling)
+    flag(causal=causal)
     q, k, v, like = _same_sequences(q, k, v)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else number("(0, inf)", None, scale=scale)
     if frequencies is None:
@@ -441,5 +442,5 @@ def random_feature_attention(
     if causal and k.shape[-2] != q.shape[-2]:
         q, k, v, bias, gate = same_length(q, k, v, bias, gate)
     phi = feature_map(W.to(q), kind, tilt, scale)
-    o = like.restore(attend(q, k, v, phi, bias, gate, bool(causal)))
+    o = like.restore(attend(q, k, v, phi, bias, gate, causal))
     return narrowed(o, like.dtype) if like.kind == "torch" else o

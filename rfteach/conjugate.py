@@ -256,10 +256,10 @@ def _warn(residual, history, tol, max_iter, n_landmarks):
     """Say why the goal was missed: steps, and how many more it would take at this rate; or rounding."""
     n = len(history)
     message = f"gram_cg: after {n} steps (max_iter={max_iter}) the relative residual is {residual:.2g}, above tol={tol:g}; "
-    if n < max_iter:
+    half = history[n // 2 :]
+    if n < max_iter or min(half) == 0:
         message += "rounding in float64 lets it no nearer: raise lam or tol"
     else:
-        half = history[n // 2 :]
         rate = (half[-1] / half[0]) ** (1 / max(1, len(half) - 1))
         more = f"about {math.ceil(math.log(tol / residual) / math.log(rate))} more" if rate < 0.999 else "far more"
         message += f"at this rate it takes {more}: raise n_landmarks (now {n_landmarks}), max_iter or lam"
@@ -563,7 +563,7 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
         if len(rows) > 1:
             places = np.arange(len(rows))
             self._unseen = places[-(_ROWS // 2) :] if many else places, said
-        self.X_fit_ = X.cpu().numpy()
+        self.X_fit_ = X.cpu().numpy().copy()
         self.dual_coef_, self.intercept_, self.error_bound_ = (
             self._shaped((T * units).cpu().numpy().T).T if T.ndim > 1 else self._shaped((T * units).cpu().numpy())
             for T in (found.coef, found.intercept, bound))

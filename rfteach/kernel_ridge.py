@@ -215,7 +215,8 @@ def gram_path(
     Raises
     ------
     ValueError, TypeError
-        If shapes do not fit, K is not symmetric, or a weight or penalty is negative.
+        If shapes do not fit, the first row of K differs from its first column, or a weight or penalty is
+        negative.
 
     Notes
     -----
@@ -351,8 +352,8 @@ def gram_solve(
     Raises
     ------
     ValueError
-        If shapes do not fit, K is not symmetric, or a weight or the penalty is negative; if the
-        factorisation breaks down and K was overwritten.
+        If shapes do not fit, the first row of K differs from its first column, or a weight or the penalty is
+        negative; if the factorisation breaks down and K was overwritten.
     TypeError
         If lam is not a number.
 

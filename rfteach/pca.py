@@ -207,8 +207,10 @@ def leading_components(
     integer(f"[1, {d}]", k=k)
     integer(1, max_iter=max_iter)
     number("[0, inf)", tol=tol)
-    if start is not None and (start.ndim != 2 or len(start) != d):
-        raise ValueError(f"start must have shape ({d}, b), got {tuple(start.shape)}")
+    if start is not None:
+        start = as_tensor(start, name="start")[0]
+        if len(start) != d:
+            raise ValueError(f"start must have shape ({d}, b), got {tuple(start.shape)}")
     b, floor = min(d, k + max(3, k // 4)), 8 * torch.finfo(dtype).eps * math.sqrt(d)
     rng = random_generator(random_state)
     S = torch.from_numpy(rng.standard_normal((d, b))).to(device, dtype)
@@ -235,7 +237,7 @@ def leading_components(
         if history[-1] <= max(tol, floor) or t == max_iter:
             break
         moved = Q[:, b:] @ Z[b:]  # what the last step added to the block
-        Q = xp.linalg.qr(xp.concatenate([U, R, moved], 1)[:, : max(d, b)])[0]
+        Q = xp.linalg.qr(xp.concatenate([U, R, moved], 1)[:, :d])[0]
         Q[:, :b] = U
         CQ = xp.concatenate([CU, apply(Q[:, b:])], 1)
     bar.close()
@@ -479,7 +481,7 @@ class GradientPCA(_Reconstruction):
         number("[0, inf)", alpha=self.alpha)
         number("[0, 1]", min_gain=self.min_gain)
         number("[0, inf)", None, tol=self.tol)
-        flag(standardize=self.standardize)
+        flag(standardize=self.standardize, verbose=self.verbose)
         choice("batch", "sgd", solver=self.solver)
 
     @all_or_nothing

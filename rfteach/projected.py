@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from .arrays import power_of_two, random_generator, without_units
 from .chaos import SparsePCE
-from .checks import choice, integer
+from .checks import choice, flag, integer
 from .copies import distinct_rows, row_groups
 from .estimators import Regressor, Transformer
 from .intervals import IntervalMixin
@@ -411,6 +411,7 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
 
     def _check(self):
         choice("swarm", "adam", optimizer=self.optimizer)
+        flag(verbose=self.verbose)
         integer(1, budget=self.budget)
         integer(1, None, n_reduced=self.n_reduced)
         v = self.validation

@@ -167,7 +167,6 @@ class WaveFeatures(TransformerMixin, BaseEstimator):
         self.codes, self.weights, self.box, self.m = codes, weights, box, m
 
     def fit(self, X, y=None):
-        self.n_features_in_ = X.shape[1]
         return self
 
     def transform(self, X):

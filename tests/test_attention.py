@@ -454,7 +454,7 @@ def test_what_is_of_the_wrong_type():
                            (dict(key_mask="abc"), "key_mask must be boolean or floating"),
                            (dict(key_mask=torch.ones(9, dtype=torch.int)), "key_mask must be boolean or floating"),
                            (dict(key_mask=[None] * 9), "key_mask must be boolean or floating, got object"),
-                           (dict(random_state="a"), "random_state")):
+                           (dict(random_state="a"), "random_state"), (dict(causal="no"), "causal must be True or False")):
         with pytest.raises(TypeError, match=words):
             random_feature_attention(q, k, v, **options)
     for call, words in ((lambda: attention_frequencies(4, 0), "head_dim"),

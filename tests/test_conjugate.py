@@ -416,3 +416,16 @@ def test_verbose(capsys):
 def test_bad_parameters_of_the_estimator(bad, error, words):
     with pytest.raises(error, match=words):
         KernelRidgeRegressor(**bad).fit(np.arange(5.0)[:, None], np.arange(5.0))
+
+
+def test_rows_are_copied():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = KernelRidgeRegressor().fit(X, X[:, 0])
+    before = model.predict([[1.0, 1.0]])
+    X *= 0
+    assert model.predict([[1.0, 1.0]]) == before
+
+
+def test_a_residual_of_zero_is_rounding():
+    with pytest.warns(ConvergenceWarning, match="rounding in float64"):
+        gram_cg("gaussian", [[0.0], [1.0]], [1.0, -1.0], 1.0, tol=1e-17, max_iter=1)
