@@ -85,10 +85,15 @@ def measure(seconds: float = 1.0) -> Machine:
     return Machine(*rates)
 
 # %% ../nbs/13e_cost.ipynb #13d00013
-_EIGEN, _CHOLESKY = 11.0, 0.45  # a spectral decomposition and a Cholesky factor of m rows, in m³ operations of products
+_CHOLESKY = 0.45  # a Cholesky factor of m rows, in m³ operations of products
 _EXPONENTIAL, _SOFTMAX = 1 / 6, 0.45  # of a kernel, and an entry of a softmax, in cosines
 _PENALTIES = 28  # of the grid of `rfteach.ridge`, in float64
 _BLOCK = 3 * 2**24  # bytes of the blocks that are held at once, and of what libraries keep for their threads
+_ROW = 190  # bytes of a row that are not inputs: hashes, order, groups, targets and weights
+
+
+def _eigen(m):
+    return 11 * m**3 + 2000 * m**2  # a spectral decomposition of m rows, in operations of products
 
 
 def _features(n, d, N):
@@ -103,14 +108,16 @@ def _half(n, N):
     return n * N * (N + min(N, PANEL))  # of BᵀB for B (n, N), by panels
 
 
-def _ridge(n, N, k, rows):
-    """Ridge regression with leave-one-out errors (13.16); ``rows`` is the work of making all rows once."""
+def _ridge(n, N, k, rows, copy):
+    """Ridge regression with leave-one-out errors (13.16); ``rows`` is the work of making all rows once, ``copy`` the bytes
+    of the rows in another order."""
     r = min(n, N)
     scores = Work(2 * n * r * (1 + k) * _PENALTIES, 0, 2 * n * r)
     if n > N:
-        held = 40 * N * N + _BLOCK
-        return rows.times(2) + Work(_half(n, N) + 2 * n * N * N + _EIGEN * N**3, 0, 9 * n * N, held) + scores
-    return rows + Work(_half(N, n) + 2 * n * n * N + _EIGEN * n**3, 0, 6 * n * N, 32 * n * N + 32 * n * n + _BLOCK) + scores
+        held = 40 * N * N + _BLOCK + copy + _ROW * n
+        return rows.times(2) + Work(_half(n, N) + 2 * n * N * N + _eigen(N), 0, 9 * n * N, held) + scores
+    held = 24 * n * N + 24 * n * n + copy
+    return rows + Work(_half(N, n) + 2 * n * n * N + _eigen(n), 0, 6 * n * N, held) + scores
 
 # %% ../nbs/13e_cost.ipynb #13d00017
 _CACHE = 2**31  # bytes of kernel rows that EigenPro keeps
@@ -122,26 +129,27 @@ def _exact(n, d, N, k, share):
 
 
 def _feature_ridge(n, d, N, k, share):
-    return _ridge(n, N, k, _features(n, d, N))
+    return _ridge(n, N, k, _features(n, d, N), 8 * share * n * d)
 
 
 def _network(n, d, m, k, share):
     some, few = min(n, 2000), min(n, 3000)
     median = Work(1.5 * few * few * d, 0, 6 * few * few)
-    return median + _ridge(n, m, k, _kernel(n, d, m)) + _ridge(some, m, k, _kernel(some, d, m)).times(4)
+    copy = 8 * share * n * d
+    return median + _ridge(n, m, k, _kernel(n, d, m), copy) + _ridge(some, m, k, _kernel(some, d, m), copy).times(4)
 
 
 def _eigenpro(n, d, N, k, share, epochs=20):
     m = min(n, 2000 if n < 100_000 else 4000)
     held = min(1.0, _CACHE / (8 * share * n * n))
     setup = _kernel(m, d, m).times(2) + Work(48 * min(160, m // 10) * m * m, 0, 4 * m * m, 32 * share * m * m)
-    rows = Work(n * n * d, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * held * n * n + _BLOCK)
+    rows = Work(n * n * d, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * (held * n * n + n * d))
     passes = Work(0, 0, (1 + k) * n * n).times(epochs) + _kernel(n, d, n).times((1 - held) * (epochs - 1))
     return (setup + rows + passes).times(share)
 
 
 def _streaming(n, d, N, k, share):
-    return Work(_half(n, d), 0, 5 * n * d).times(share) + Work(_EIGEN * d**3, 0, 0, 40 * d * d + _BLOCK)
+    return Work(_half(n, d), 0, 5 * n * d).times(share) + Work(_eigen(d), 0, 0, 40 * d * d + 2**25 + 25 * n)
 
 
 def _attention(n, d, N, k, share):
