@@ -29,7 +29,7 @@ test: $(READY)  ## run the whole test suite
 	@$(PY) -m pytest -n auto -k "chapter or not test_notebooks"
 
 lab: $(READY)  ## open the notebooks in JupyterLab
-	@$(PY) -m jupyterlab --notebook-dir=nbs $$([ "$$(id -u)" -ne 0 ] || echo --allow-root)
+	@$(PY) -m jupyterlab nbs/index.ipynb --notebook-dir=. $$([ "$$(id -u)" -ne 0 ] || echo --allow-root)
 
 site: $(READY)  ## build the pages from the outputs that are stored in the notebooks
 	@$(PY) site/build.py
