@@ -154,7 +154,7 @@ def room_for_rows(cache_size, device):
 
 
 def preconditioner_for(K, n_eigen, unseen, n, features=None):
-    """`preconditioner` with up to ``n_eigen`` directions, half as many and half again as long as nλ_{k+1} is below β, (8.12), or lost.
+    """`preconditioner` with up to ``n_eigen`` directions: half as many, and half again, while nλ_{k+1} is below β, (8.12), or lost.
 
     Parameters
     ----------

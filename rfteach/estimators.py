@@ -138,15 +138,17 @@ def order_by_values(Z: torch.Tensor, bits: int = 24) -> np.ndarray:
 class Streaming(Supervised):
     """What estimators show of their stream, ``_stream``, solved for when first asked for; or of a fit, ``_solved``."""
 
+    _choices = ("gcv",)  # what a penalty can be chosen by
+
     def _grid(self):
-        """Penalties (L,) that "gcv" chooses from; None for two per decade."""
+        """Penalties (L,) to choose from; None for two per decade."""
 
     def _solution(self):
         """c (N, k), intercept (k,) and penalty."""
         check_is_fitted(self)
         if "_stream" not in vars(self):
             return self._solved
-        return self._stream.solution(number("[0, inf)", "gcv", alpha=self.alpha), self._grid())
+        return self._stream.solution(number("[0, inf)", *self._choices, alpha=self.alpha), self._grid())
 
     def _kept(self):
         if "_stream" not in vars(self):

@@ -37,12 +37,16 @@ def _product_dtype(dtype, A, y, w):
     return A.dtype if near else torch.float64
 
 
-def _solve_sums(sums, N, alpha, alphas):
-    """Coefficients (N, k), intercept (k,) and penalty from sums; "gcv" chooses from ``alphas``, or from the grid."""
-    if alpha == "gcv":
+def _solve_sums(sums, N, alpha, alphas, drawn):
+    """Coefficients (N, k), intercept (k,) and penalty from sums; chosen from ``alphas``, or from the grid.
+
+    ``drawn()`` is what `_left_errors` takes; with "auto" it decides where rows are few.
+    """
+    if isinstance(alpha, str):
         spectrum = sums.spectrum(N)
         lams = spectrum.grid(sums.floor) if alphas is None else alphas
-        alpha = float(lams[spectrum.best(spectrum.gcv(lams))])
+        few = alpha == "auto" and spectrum.n < 2 * N
+        alpha = float(lams[spectrum.best(_left_errors(spectrum, *drawn(), lams) if few else spectrum.gcv(lams))])
         c, means = spectrum.coef(alpha), spectrum.means
     else:
         c, means, lost = sums.solve(N, alpha)
@@ -54,6 +58,17 @@ def _solve_sums(sums, N, alpha, alphas):
                 stacklevel=5,
             )
     return c, means[N:] - means[:N] @ c, alpha
+
+
+def _left_errors(spectrum, B, v, Y, w, lams):
+    """Mean squared errors (L, k) of what the others say, by (3.13), of rows that were drawn.
+
+    ``B`` (n, N + k) are observations [a, y] with weights v (n,), ``Y`` (n, k) and ``w`` (n,) the rows' own targets and weights.
+    """
+    B, v, Y, w = (T.to(spectrum.means) for T in (B, v, Y, w))
+    left = spectrum.leave_one_out(*spectrum.left_vectors(B, v), v, lams, 1e-7) / v.sqrt()[:, None, None]
+    said = B[:, None, len(spectrum.V) :] - left
+    return torch.einsum("n,nlk->lk", w / w.sum(), (Y[:, None] - said).square())
 
 # %% ../nbs/03b_streaming.ipynb #03b00021
 _DRAWN = 1000  # rows that a stream draws
@@ -195,15 +210,23 @@ class Stream(Sharing):
     def left_out(self, alpha: float) -> LeftOut | None:
         """Up to 1000 rows, and what the others say of each with a penalty; None before there are any."""
         if self.told is None or self.told[0] != alpha:
-            common = self.common or _Common("none", None, 0)
-            drawn = (common.drawn + self.drawn).sifted()
+            drawn = self._all_drawn()
             if not drawn.parts:
                 return None
-            N, k = self.N, self.k
-            B, v, Y, inputs = drawn.parts[0].split([N + k, 1, k, drawn.parts[0].shape[1] - N - 2 * k - 1], 1)
-            told = by_others(self._sums().spectrum(N), B, v[:, 0], alpha, 1e-7)
-            self.told = alpha, LeftOut(None, inputs.numpy(), Y.numpy(), drawn.weights[0], told, np.arange(len(B)))
+            B, v, Y, w = self._split(drawn)
+            told = by_others(self._sums().spectrum(self.N), B, v, alpha, 1e-7)
+            inputs = drawn.parts[0][:, self.N + 2 * self.k + 1 :].numpy()
+            self.told = alpha, LeftOut(None, inputs, Y.numpy(), w.numpy(), told, np.arange(len(B)))
         return self.told[1]
+
+    def _all_drawn(self):
+        """From all rows, here and in other processes."""
+        return (self.drawn if self.common is None else self.common.drawn + self.drawn).sifted()
+
+    def _split(self, drawn):
+        """Observations (n, N + k) and their weights (n,), and the rows' own targets (n, k) and weights (n,)."""
+        B, v, Y, _ = drawn.parts[0].tensor_split([self.N + self.k, self.N + self.k + 1, self.N + 2 * self.k + 1], 1)
+        return B, v[:, 0], Y, torch.from_numpy(drawn.weights[0])
 
     def _sums(self):
         """Of all rows, here and in other processes."""
@@ -241,11 +264,12 @@ class Stream(Sharing):
     ) -> tuple[torch.Tensor, torch.Tensor, float]:
         """Coefficients (N, k) and intercept (k,) on the CPU, and the penalty; kept until rows come.
 
-        ``alpha`` "gcv" chooses from ``alphas`` (L,), None for two per decade.
+        ``alpha`` "gcv" or "auto" chooses from ``alphas`` (L,), None for two per decade.
         """
         asked = alpha, None if alphas is None else alphas.tolist()
         if self.solved is None or self.solved[0] != asked:
-            c, intercept, used = _solve_sums(self._sums(), self.N, alpha, alphas)
+            drawn = lambda: self._split(self._all_drawn())
+            c, intercept, used = _solve_sums(self._sums(), self.N, alpha, alphas, drawn)
             self.solved = asked, c.cpu(), intercept.cpu(), used
         return self.solved[1:]
 
@@ -253,10 +277,10 @@ class Stream(Sharing):
 class _Streaming(IntervalMixin, Streaming, Regressor):
     """What `StreamingRidge` does with its stream."""
 
-    _leaves_out = "a row with a weight above zero"
+    _leaves_out, _choices = "a row with a weight above zero", ("auto", "gcv")
 
     def _check(self):
-        number("[0, inf)", "gcv", alpha=self.alpha)
+        number("[0, inf)", *self._choices, alpha=self.alpha)
         choice("gram", "qr", method=self.method)
         choice(None, "float32", "float64", dtype=self.dtype)
         flag(fit_intercept=self.fit_intercept)
@@ -325,11 +349,13 @@ class StreamingRidge(_Streaming):
 
     Parameters
     ----------
-    alpha : float or "gcv", default "gcv"
+    alpha : float, "auto" or "gcv", default "auto"
         Penalty λ ≥ 0 on the squared coefficients; "gcv" chooses it by generalised cross-validation,
-        (3.14), which the sums suffice for. It can be changed between calls of ``predict``: the sums do
+        (3.14), which the sums suffice for. With hardly more rows than columns that is a poor guide, and may take next to no
+        penalty: "auto" takes the leave-one-out error of the rows that were drawn, see ``left_out_``, where the rows are
+        fewer than twice the columns, and "gcv" otherwise. It can be changed between calls of ``predict``: the sums do
         not depend on it. c times the weights with c times the penalty give the same coefficients, and
-        "gcv" takes this factor into account. Several outputs share the penalty; their errors count in units of the
+        a choice takes this factor into account. Several outputs share the penalty; their errors count in units of the
         variance of each. Equal rows within one call count as one observation; what
         is a copy of a row of another call cannot be told from sums, and counts as a new one.
     fit_intercept : bool, default True
@@ -370,7 +396,7 @@ class StreamingRidge(_Streaming):
     intervals are made of, and one block; twice
     that within a call of ``partial_fit``, so that one that fails leaves what was there, and after
     ``all_reduce``. Results do not depend on the size or the order of the blocks but for rounding, if,
-    for "gcv", no row is there twice.
+    for a penalty that is chosen, no row is there twice.
 
     References
     ----------
@@ -386,7 +412,7 @@ class StreamingRidge(_Streaming):
     array([0.5       , 1.16666667, 1.83333333, 2.5       ])
     """
 
-    def __init__(self, alpha="gcv", *, fit_intercept=True, method="gram", dtype=None, device=None):
+    def __init__(self, alpha="auto", *, fit_intercept=True, method="gram", dtype=None, device=None):
         self.alpha = alpha
         self.fit_intercept = fit_intercept
         self.method = method

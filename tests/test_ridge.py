@@ -223,8 +223,8 @@ def test_path():
     (lambda A, y: pinv_solve(A, y, rcond=1), ValueError, r"rcond must be None or a number in \[0, 1\), got 1"),
     (lambda A, y: ridge_path(A, y, [1.0, -1.0]), ValueError, "lams must not be negative"),
     (lambda A, y: loo_error(A, y, [-1.0]), ValueError, "lam must not be negative"),
-    (lambda A, y: StreamingRidge(alpha="loo").fit(A, y), ValueError, "alpha must be 'gcv' or a number in"),
-    (lambda A, y: StreamingRidge(alpha=-1).fit(A, y), ValueError, "alpha must be 'gcv' or a number in .0, inf., got -1"),
+    (lambda A, y: StreamingRidge(alpha="loo").fit(A, y), ValueError, "alpha must be 'auto', 'gcv' or a number in"),
+    (lambda A, y: StreamingRidge(alpha=-1).fit(A, y), ValueError, "alpha must be 'auto', 'gcv' or a number in .0, inf., got -1"),
     (lambda A, y: StreamingRidge(method="lu").fit(A, y), ValueError, "method must be 'gram' or 'qr'"),
     (lambda A, y: StreamingRidge(dtype="half").fit(A, y), ValueError, "dtype must be None, 'float32' or"),
     (lambda A, y: StreamingRidge().fit(A, None), ValueError, "requires y"),
@@ -964,3 +964,22 @@ def test_the_best_penalty_of_a_path_is_free_of_units():
     alone = [ridge_path(X, column, fit_intercept=True).best for column in Y.T]
     assert len({path.best for path in paths}) == 1 and min(alone) <= paths[0].best <= max(alone)
     assert alone[0] != alone[1]
+
+
+@pytest.mark.parametrize("n, d", [(60, 59), (30, 30), (40, 60)])
+def test_a_stream_with_few_rows_leaves_them_out(n, d):
+    """Generalised cross-validation takes next to no penalty there, and predicts worse than the mean."""
+    worse = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(n + 300, d))
+        y = 2 * X[:, 0] + rng.normal(size=n + 300)
+        model = StreamingRidge().fit(X[:n], y[:n])
+        cut = StreamingRidge()
+        for rows in np.array_split(np.arange(n), 3):
+            cut.partial_fit(X[rows], y[rows])
+        loo = ridge_path(X[:n], y[:n], model.alpha_ * 10 ** np.array([0.0, 0.5, 1.0, -0.5, -1.0]), fit_intercept=True).loo
+        assert cut.alpha_ == pytest.approx(model.alpha_) and loo[0] <= min(loo) * (1 + 1e-5)
+        errors = [np.mean((fit.predict(X[n:]) - y[n:]) ** 2) for fit in (model, StreamingRidge("gcv").fit(X[:n], y[:n]))]
+        worse.append(errors / np.mean((y[n:] - y[:n].mean()) ** 2))
+    assert np.mean(worse, 0)[0] < 1 and (n != 60 or np.mean(worse, 0)[1] > np.mean(worse, 0)[0])
