@@ -24,8 +24,8 @@ from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_hashes
 from .eigenpro_engine import KernelSpace, centred, mean_square, own_kernel, preconditioner_for
-from .eigenpro_training import Descending, DescendingClassifier, DescendingRegressor
-from .eigenpro_training import flat, new_seed, parts_in_turn, shown, slow_down, stalled
+from .eigenpro_training import flat, new_seed, parts_in_turn, slow_down, stalled
+from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernels import Kernel, as_kernel
 from .preconditioning import Preconditioner, critical_batch_size, largest_step, mixed_product, preconditioner
@@ -166,8 +166,6 @@ class CenterDescent:
     c, mean : torch.Tensor of shape (p, r)
         Coefficients after the last step, and those that predict: their mean over projections of the last epoch, or what
         validated best.
-    late : float
-        Part of an epoch after which projections count for the mean.
     seed : int
         What decides the order of rows.
     n_iter, history : int, dict of str to list
@@ -187,7 +185,6 @@ class CenterDescent:
     mean: torch.Tensor
     seed: int
     factor: float = 1.0
-    late: float = 0.0
     n_iter: int = 0
     history: dict[str, list[float]] = field(default_factory=dict)
 
@@ -195,11 +192,14 @@ class CenterDescent:
         """The functions (n, r) of each (p, r) of ``coefs`` at X, side by side, the intercept left out."""
         return KernelSpace(self.kernel, self.Z).values(X.to(self.c), torch.cat(coefs, 1))
 
-    def epoch(self, X, Y, order):
-        """One pass over the rows ``order`` of X (n, d) and centred Y (n, r): their mean squared residual before steps."""
+    def epoch(self, X, Y, order, late=0.0):
+        """One pass over the rows ``order`` of X (n, d) and centred Y (n, r): their mean squared residual before steps.
+
+        ``mean`` is that of the coefficients after its projections, but for the part ``late`` of them that comes first.
+        """
         B, rate, total, loss, n = self.batch_size, self.step * self.factor / self.batch_size, 0.0, 0.0, len(order)
         blocks = range(0, n, B * self.delay)
-        counted = blocks[int(self.late * len(blocks)) :]
+        counted = blocks[int(late * len(blocks)) :]
         for a in blocks:
             rows = [np.sort(order[b : min(b + B, n)]) for b in range(a, min(a + B * self.delay, n), B)]
             batches = ((X[at].to(self.c), Y[at].to(self.c)) for at in rows)
@@ -208,7 +208,7 @@ class CenterDescent:
         self.mean = total / len(counted)
         return float(loss) / (n * Y.shape[1])
 
-    def run(self, X, Y, rows, last, held=None):
+    def run(self, X, Y, rows, last, held=None, late=0.0):
         """Epochs on some rows until there are ``last``; after each one what c and its mean are off by on rows ``held``.
 
         Where the iteration diverges, it goes back to where this call began, with half the step, for the epochs that are
@@ -219,7 +219,7 @@ class CenterDescent:
         power, few = mean_square(targets(rows)), rows[: self.batch_size]
         while self.n_iter < last:
             rng = np.random.default_rng([self.seed, self.n_iter])
-            start, loss = time.perf_counter(), self.epoch(X, of_rows, rng.permutation(rows))
+            start, loss = time.perf_counter(), self.epoch(X, of_rows, rng.permutation(rows), late)
             after = mean_square(self.values(X[few], self.c) - of_rows[few]) if self.given else 0.0
             least = max([power, mean_square(of_rows[few]), *self.history.get("loss", [])[:1]])
             if not (torch.isfinite(self.c).all() and max(loss, after) <= 4 * least):
@@ -322,9 +322,9 @@ def train_at_centers(
     order = np.random.default_rng(seed).permutation(len(X))
     begin = lambda rows, factor: begin_at_centers(settings, X, Y, rows, seed, factor)
     run = lambda descent, rows, last, held=None: descent.run(X, Y, rows, last, held)
-    n_val = min(math.ceil(settings.validation_fraction * len(X)), HELD, len(X) - 1) if settings.early_stopping else 0
     parts = []
-    if n_val:
+    if settings.early_stopping:
+        n_val = min(math.ceil(settings.validation_fraction * len(X)), HELD, len(X) - 1)
         parts = [order[held] for held in parts_in_turn(row_hashes(X)[order], n_val)]
     last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
@@ -475,14 +475,13 @@ class _AtCenters(Descending):
         if not self.__sklearn_is_fitted__():
             seed = new_seed(self)
             descent = begin_at_centers(self, X, Y, np.random.default_rng(seed).permutation(len(X)), seed)
-            descent.late = 0.5
         else:
             old = self._descent
             if old.c.shape[1] != Y.shape[1]:
                 raise ValueError(f"y must have {old.c.shape[1]} outputs as before, got {Y.shape[1]}")
             history = {name: [*values] for name, values in old.history.items()}
-            descent = replace(old, c=old.c.clone(), late=0.5, history=history)
-        for _ in descent.run(X.to(descent.c), Y, np.arange(len(X)), descent.n_iter + 1):
+            descent = replace(old, c=old.c.clone(), history=history)
+        for _ in descent.run(X.to(descent.c), Y, np.arange(len(X)), descent.n_iter + 1, late=0.5):
             pass
         self._descent = descent
 
@@ -517,7 +516,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         The model, its memory and the price of a prediction grow with p, and with nothing else.
     n_eigen : int or "auto", default "auto"
         How many directions are flattened, estimated from at most 2000 of the centres; "auto" is 160, or a tenth of
-        these where that is less, and half as many where an epoch would move them too little, see `EigenProRegressor`. Beyond 12 000 centres only directions whose eigenvalue is above 1e-3 are, see `Projection`.
+        these where that is less, and half as many where an epoch would move them too little, see `EigenProRegressor`.
+        Beyond 12 000 centres only directions whose eigenvalue is above 1e-3 are, see `Projection`.
     batch_size : int or "auto", default "auto"
         Rows in a step. "auto" is the critical batch size (8.12), on a CPU at most 2048, and no more than fill 256 MiB.
     step_size : float or "auto", default "auto"

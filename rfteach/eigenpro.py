@@ -21,8 +21,8 @@ from .checks import choice, flag, integer, labels, number
 from .copies import distinct_rows
 from .eigenpro_engine import Data, squared_errors, wrong_labels
 from .eigenpro_shares import SharedCheckpoint, SharedDescent
-from .eigenpro_training import Checkpoint, Descending, DescendingClassifier, DescendingRegressor
-from .eigenpro_training import fingerprint, go_on, new_seed, one_pass, shown, start, train
+from .eigenpro_training import Checkpoint, fingerprint, go_on, new_seed, one_pass, start, train
+from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
 from .intervals import IntervalMixin, ProbabilityMixin
 from .processes import collective
 
@@ -437,8 +437,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         ``fit_shared`` "bytes", of the sums over processes.
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out to choose the number of epochs, after 0, 1, 2, … of them;
-        empty where nothing was chosen, and after ``partial_fit``. The least value decided, so as an estimate of the error on new rows it is too
-        low, by little where there are many rows; it belongs to fits without the rows held out.
+        empty where nothing was chosen, and after ``partial_fit``. The least value decided, so as an estimate of the error
+        on new rows it is too low, by little where there are many rows; it belongs to fits without the rows held out.
     left_out_ : rfteach.intervals.LeftOut
         Up to 1000 rows of the validation data that came with ``fit``, with their residuals. Where they chose the epoch, these
         are a little too small.

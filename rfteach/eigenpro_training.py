@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['ENOUGH', 'trouble_of_half', 'diverged', 'slow_down', 'Epoch', 'run_epochs', 'Best', 'watched', 'flat', 'stalled',
            'stopping_rules', 'Choice', 'choose_epochs', 'parts_in_turn', 'held_out', 'validated', 'shortened',
-           'fingerprint', 'Checkpoint', 'train', 'new_seed', 'start', 'go_on', 'one_pass', 'shown', 'Descending',
-           'DescendingRegressor', 'DescendingClassifier']
+           'fingerprint', 'Checkpoint', 'train', 'new_seed', 'start', 'go_on', 'one_pass']
 
 # %% ../nbs/08c_eigenpro_training.ipynb #98324da0
 import hashlib
@@ -21,21 +20,17 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
-from operator import attrgetter
 from pathlib import Path
-from typing import Self
 
 import joblib
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import all_or_nothing, random_generator
+from .arrays import random_generator
 from .copies import row_hashes
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan, room_for_rows
-from .estimators import Classifier, Model, Regressor
 from .preconditioning import Momentum, largest_step
 
 # %% ../nbs/08c_eigenpro_training.ipynb #b2ab6083
@@ -231,9 +226,11 @@ def parts_in_turn(hashes, n_val):
 
     ``hashes`` are those of the rows, in random order.
     """
+    if n_val == 0:
+        return []
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
-    part, n = first[group] // max(1, n_val), len(hashes)
-    masks = [part == j for j in range(min(n // n_val, math.ceil(ENOUGH / n_val)) if n_val else 0)]
+    part, n = first[group] // n_val, len(hashes)
+    masks = [part == j for j in range(min(n // n_val, math.ceil(ENOUGH / n_val)))]
     return [held for held in masks if 0 < held.sum() < n]
 
 
@@ -488,96 +485,3 @@ def one_pass(descent, X, Y, settings, mistakes):
         slow_down(new)
     new.note({"loss": loss, "train_error": error, "seconds": time.perf_counter() - start})
     return new
-
-# %% ../nbs/08c_eigenpro_training.ipynb #3d5c0a12
-def shown(path, doc):
-    """A property of a fitted estimator: what its descent has under this name."""
-    return property(lambda self: attrgetter(path)(self._fitted()), doc=doc)
-
-
-class Descending(Model):
-    """What estimators show of their descent, which is in ``_descent``."""
-
-    def __sklearn_is_fitted__(self):
-        return hasattr(self, "_descent")
-
-    def _fitted(self):
-        check_is_fitted(self)
-        return self._descent
-
-    n_iter_ = shown("n_iter", "Epochs.")
-    history_ = shown("history", "What was noted of each epoch.")
-    batch_size_ = shown("batch_size", "Rows in a step.")
-    step_size_ = shown("step", "The step.")
-    step_factor_ = shown("factor", "The part of the step that was taken.")
-
-    @property
-    def n_eigen_(self):
-        return len(self._fitted().P.values)
-
-    @property
-    def intercept_(self):
-        return self._shaped(self._fitted().intercept.cpu().numpy().copy())
-
-    def _passed(self):
-        """Itself, after a pass: what was left out in a fit before is not of this one."""
-        self._left_out, self.validation_loss_ = None, np.empty(0)
-        return self
-
-
-class DescendingRegressor(Descending, Regressor):
-    """A regressor that descends, with rows that come in pieces."""
-
-    @all_or_nothing
-    def partial_fit(self, X, y) -> Self:
-        """One pass over rows that come in pieces; the first call chooses what ``fit`` chooses, from its rows.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-        y : array-like of shape (n,) or (n, k)
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            As ``fit``, and if y has another number of columns than before.
-        """
-        self._check()
-        X, _ = self._validate(X, reset=not self.__sklearn_is_fitted__())
-        self._absorb(X, self._targets(y, X, reset=True))
-        return self._passed()
-
-
-class DescendingClassifier(Descending, Classifier):
-    """A classifier that descends, with rows that come in pieces."""
-
-    @all_or_nothing
-    def partial_fit(self, X, y, classes=None) -> Self:
-        """One pass over rows that come in pieces; the first call chooses what ``fit`` chooses, from its rows.
-
-        Parameters
-        ----------
-        X : array-like, data frame or torch.Tensor of shape (n, d)
-        y : array-like of shape (n,), labels
-        classes : array-like of shape (k,)
-            All labels; needed in the first call, unless ``fit`` came before.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            As ``fit``, and if the first call has no ``classes`` or y holds others.
-        """
-        self._check()
-        first = not self.__sklearn_is_fitted__()
-        X, _ = self._validate(X, reset=first)
-        self._check_classes(classes, first)
-        self._absorb(X, self._targets(y, X, first, classes))
-        return self._passed()

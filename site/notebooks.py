@@ -3,7 +3,7 @@
 export      write the modules of the package from the notebooks (orphaned modules are removed); let cells
             of imports open collapsed in JupyterLab
 store       execute every chapter into _build/nbs (what has not changed is not executed again), then
-            put into nbs/ the outputs that no longer agree with the stored ones
+            put into nbs/ the outputs of those where one no longer agrees with the stored one
 readme      write README.md from nbs/index.ipynb
 processors  execute every chapter as older processors do, with one thread and with two, and compare
             the outputs with the stored ones
@@ -275,7 +275,7 @@ def described(found):
 
 
 def store():
-    """Execute every chapter and store the outputs that do not agree with the stored ones."""
+    """Execute every chapter and store the outputs of those of which one does not agree with the stored one."""
     results = jobs.run(*as_jobs(execute), said=progress_line)
     if errors := [str(error) for error in results.values() if isinstance(error, Exception)]:
         raise NotebookError("\n\n".join(errors))
@@ -283,17 +283,18 @@ def store():
     for notebook in chapters():
         name = name_of(notebook)
         executed = results[name]
-        nb, renewed = nbformat.read(notebook, as_version=4), 0
-        old = [cell for cell in nb.cells if cell.cell_type == "code"]
-        for cell, fresh in zip(old, code_cells(executed), strict=True):
+        nb = nbformat.read(notebook, as_version=4)
+        pairs = [*zip((cell for cell in nb.cells if cell.cell_type == "code"), code_cells(executed), strict=True)]
+        for cell, fresh in pairs:
             if any(output.get("name") == "stderr" for output in fresh.outputs):
                 raise NotebookError(f"nbs/{name}: a cell warns; change it so that it does "
                                     f"not.\n\n{cell.source}\n\n{cell_difference(fresh, fresh)}")
-            if cell_difference(cell, fresh, varies_too=True):
-                cell.outputs, renewed = fresh.outputs, renewed + 1
-        if renewed:
+        renewed = sum(bool(cell_difference(cell, fresh, varies_too=True)) for cell, fresh in pairs)
+        if renewed:  # then all of them: a figure shows what the table above it says
+            for cell, fresh in pairs:
+                cell.outputs = fresh.outputs
             nbformat.write(nb, notebook)
-            print(f"stored the outputs of {renewed} cells in nbs/{name}")
+            print(f"stored the outputs of nbs/{name}, {renewed} of them new")
         seconds.setdefault(name, max(1, round(record(executed)["seconds"])))
     kept = {name: seconds[name] for name in map(name_of, chapters())}
     SECONDS.write_text(json.dumps(kept, indent=1) + "\n")
