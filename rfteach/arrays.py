@@ -373,9 +373,13 @@ def validate_input(
             ensure_all_finite=sp.issparse(X),  # of others `as_tensor` reads each number once
         )
     except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        if reset and (odd := _without_numbers(X)):
+            raise kind(f"X has columns that are no numbers: {', '.join(odd)}; `rfteach.columns.TableEncoder` makes "
+                       "numbers of words and categories") from error
         if re.search(r"\bX\b", str(error)):
             raise
-        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"X: {error}") from error
+        raise kind(f"X: {error}") from error
     if sp.issparse(A):
         if device is not None and resolve_device(device).type != "cpu":
             raise ValueError(
@@ -386,6 +390,13 @@ def validate_input(
             "numpy", torch.from_numpy(np.empty(0, A.dtype)).dtype, torch.device("cpu")
         )
     return as_tensor(A, device=device)
+
+
+def _without_numbers(X):
+    """Names and dtypes of those columns of a pandas frame that hold no numbers."""
+    kinds = getattr(X, "dtypes", None)
+    columns = kinds.items() if hasattr(kinds, "items") else ()
+    return [f"{name!r} ({kind})" for name, kind in columns if kind.kind not in "biuf"]
 
 # %% ../nbs/00a_arrays.ipynb #91685b6c
 def random_generator(random_state: Seed = None) -> np.random.Generator:

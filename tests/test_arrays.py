@@ -207,10 +207,11 @@ def test_fits_have_one_pool():
         assert openblas_threads() == before
 
 
-def test_dates_are_refused_by_name():
+def test_columns_without_numbers_are_named():
     days = pd.date_range("2020-01-01", periods=4)
-    for frame in (pd.DataFrame({"day": days, "x": range(4)}), pd.DataFrame({"day": days.date})):
-        with pytest.raises((TypeError, ValueError), match="X"):
+    for frame in (pd.DataFrame({"x": range(4), "day": days}), pd.DataFrame({"day": days.date}),
+                  pd.DataFrame({"x": range(4), "day": list("abab")})):
+        with pytest.raises((TypeError, ValueError), match=r"X has columns that are no numbers: 'day' \("):
             validate_input(BaseEstimator(), frame, reset=True)
         with pytest.raises((TypeError, ValueError), match="Z must be"):
             as_tensor(frame, name="Z")
