@@ -47,7 +47,7 @@ SETTINGS = [
     "group", "grow", "head", "heads", "height", "held", "input_features", "inputs",
     "is_causal", "item_bytes", "j", "judge.model", "judge.order", "judge.units", "kdim",
     "keep", "keeps_dtype", "kept", "kept_part.noise", "key_mask", "key_padding_mask",
-    "kind", "kwargs", "label", "landmark_ridge.w", "largest_waves.n", "last", "law",
+    "kind", "kwargs", "label", "landmark_ridge.w", "largest_waves.n", "last", "late", "law",
     "law_of_spectrum.like", "law_of_spectrum.spectrum", "law_polynomials.p", "laws",
     "learn_metric.w", "least_error.probability", "left", "left_name", "left_out",
     "left_out.like", "left_out.places", "limited.seconds", "machine", "match", "max_bytes",
