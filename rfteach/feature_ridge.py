@@ -89,7 +89,7 @@ class _Table:
             errors = spectrum.gcv(lams)
         else:
             errors = spectrum.mean_loo(self._left(spectrum, *part, own, first) for part in parts)
-        best, errors = spectrum.best(errors), errors.mean(1)
+        best, errors = spectrum.best(errors, lams), errors.mean(1)
         self.said = torch.cat(first)[:_LEFT_OUT, best] if first else None
         return spectrum, lams, errors, best, float(lams[best]) > 2 * floor * spectrum.top
 
@@ -369,7 +369,8 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         fitted. None stands for 500 paired random Fourier features with the median bandwidth.
     alpha : {"loo", "gcv"} or float, default "loo"
         Penalty λ ≥ 0 on the squared coefficients. "loo" chooses it by the leave-one-out error, (3.20),
-        which takes a second pass over the rows; "gcv" by (3.14), without one. What is left out is an
+        which takes a second pass over the rows; "gcv" by (3.14), without one; with more features than
+        rows, not less than a tenth of that of the greatest evidence, (3.48). What is left out is an
         observation: all rows of X that are equal, with all their weight. c times the weights with c
         times the penalty is the same problem; a choice takes this factor into account, a number and
         ``alphas`` do not. Several outputs share the penalty; their errors count in units of the variance of each.

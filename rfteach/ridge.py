@@ -352,10 +352,27 @@ class Spectrum:
         rss = self.y2[:, None] + phi**2 * rss
         return (factor * rss / (free + phi * omega.sum(0)) ** 2).T
 
-    def best(self, errors):
-        """Which penalty has the least error (L, k), mean over the outputs, each in units of its variance."""
+    def evidence(self, lams):
+        """The logarithm (L,) of (3.48), sum over the outputs, but for a constant; a penalty of 0 counts as the least that is above."""
+        lams = torch.as_tensor(lams, dtype=torch.float64, device=self.s.device).clamp(min=1e-30 * self.top)
+        squares, free = self.s.double()[:, None] ** 2, self.n - self.fit_intercept
+        outside = self.y2.double() * (free > len(self.s))  # else rounding
+        Q = (lams / (squares + lams)).T @ self.z.double().square() + outside
+        logs = torch.where(Q > 0, Q, 1).log()  # an output that is constant has no say
+        return -0.5 * (free * logs.sum(1) + Q.shape[1] * torch.log1p(squares / lams).sum(0))
+
+    def best(self, errors, lams, wide=None):
+        """Which of the penalties (L,) has the least error (L, k), mean over the outputs, each in units of its variance.
+
+        Where there are more features than rows (``wide`` None), or ``wide`` is true, those do not count that are less than a
+        tenth of the one with the greatest evidence.
+        """
         variances = self.z.square().sum(0) + self.y2
-        return int((errors / variances.where(variances > 0, 1)).sum(1).argmin())
+        errors = (errors / variances.where(variances > 0, 1)).sum(1)
+        if len(self.V) > self.n if wide is None else wide:
+            lams = torch.as_tensor(lams, dtype=torch.float64, device=errors.device)
+            errors = errors.where(lams > 0.099 * lams[self.evidence(lams).argmax()], torch.inf)
+        return int(errors.argmin())
 
     def left_vectors(self, B, w):
         """U (n, r) and centred y (n, k) of rows [a, y], both times the roots of the weights."""
@@ -443,7 +460,8 @@ class RidgePath:
     gcv : array of shape (L,)
         Generalised cross-validation, equation (3.14), mean over outputs.
     best : int
-        Position of the smallest leave-one-out error; of several outputs in units of the variance of each.
+        Position of the smallest leave-one-out error; of several outputs in units of the variance of each. With more features
+        than rows penalties do not count that are less than a tenth of the one with the greatest evidence, (3.48).
     """
 
     lams: Array
@@ -509,7 +527,7 @@ def ridge_path(
         coef, intercept = coef[:, :, 0], intercept[:, 0]
     dof, gcv = spectrum.dof(lams), spectrum.gcv(lams)
     results = lams * a * a, coef, intercept, dof, loo.mean(1) * b * b, gcv.mean(1) * b * b
-    return RidgePath(*map(like.restore, results), best=spectrum.best(loo))
+    return RidgePath(*map(like.restore, results), best=spectrum.best(loo, lams))
 
 # %% ../nbs/03a_ridge.ipynb #e6c94931
 def _loo_curve(A, y, lams, fit_intercept):

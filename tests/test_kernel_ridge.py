@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.linalg import null_space
+from scipy.stats import multivariate_normal
 from sklearn.kernel_ridge import KernelRidge
 
 import rfteach.kernel_ridge
@@ -62,7 +64,28 @@ def test_left_out_is_left_out(n, weighted, free):
         np.testing.assert_allclose(path.errors[j], w @ (path.loo[:, j] ** 2).mean(1) / w.sum())
         np.testing.assert_allclose(path.dual(lam)[0][kept], a, atol=1e-9)
         np.testing.assert_allclose(path.dual(lam)[1], b, atol=1e-9)
-    assert path.best == int(np.argmin(path.errors))
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_the_best_penalty_is_among_the_likely_ones(free):
+    """The least error, in units of the outputs, of the penalties from a tenth of that of the greatest normal density on."""
+    lams, acts = 10.0 ** np.arange(3, -6.5, -0.5), 0
+    for seed in range(12):
+        _, K, Y, w = problem(12, d=1, seed=seed, kernel=Gaussian(2.0))
+        Y = Y * [1.0, 300.0]
+        path, root = gram_path(K, Y, w, lams, fit_intercept=free), np.sqrt(w)
+        C = null_space(root[None]).T if free else np.eye(12)
+        log_p, U = np.zeros(len(lams)), C @ (root[:, None] * Y)
+        for j, lam in enumerate(lams):
+            M = C @ (root[:, None] * K * root + lam * np.eye(12)) @ C.T
+            M = (M + M.T) / 2
+            for u in U.T:
+                log_p[j] += multivariate_normal(cov=u @ np.linalg.solve(M, u) / len(u) * M).logpdf(u)
+        errors = (w[:, None, None] * path.loo**2).sum(0) @ (1 / (U**2).sum(0))
+        best = np.where(lams >= 0.0999 * lams[log_p.argmax()], errors, np.inf).argmin()
+        assert path.best == best
+        acts += best != errors.argmin()
+    assert acts or not free
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-10), (np.float32, 2e-4)])
