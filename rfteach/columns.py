@@ -42,6 +42,8 @@ class _Column:
     def names(self):
         number = [] if self.centre is None else [self.name]
         last = _THERE if self.levels == [_MISSING] else _OTHER
+        while last in self.levels:  # the word itself is a level
+            last += "_"
         return number + [f"{self.name}={level}" for level in [*self.levels, last] if self.levels]
 
 

@@ -189,7 +189,7 @@ class NystroemFeatures(_AtCenters):
         to explain. Or the centres themselves.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default None
         The same int gives the same centres on each device, whatever the order of the rows and however
-        often a row is repeated.
+        often a row is repeated. The draw follows from the values of the rows, so that X in other units has others.
     device : str, torch.device or None, default None
         Where to compute: None means where the data is. Results go back to where the data came from.
 
@@ -410,7 +410,7 @@ class RBFRegressor(_Network):
         Which centres, see `NystroemFeatures`; or the centres themselves.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default None
         The same int gives the same centres on each device, whatever the order of the rows and however
-        often a row is repeated.
+        often a row is repeated. The draw follows from the values of the rows, so that X in other units has others.
     device : str, torch.device or None, default None
         Where to compute: None means where the data is. Results go back to where the data came from.
 

@@ -131,8 +131,9 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
         (0, 1]. "auto": the one out of 31 between 1 and 1e-3 with the least error in
         cross-validation.
     n_folds : int, default 5
-        Number of parts for "auto". Equal rows are joined, and nothing is random. Where a constant or a
-        plane has the smaller error on the same left-out rows, it takes the place of the expansion.
+        Number of parts for "auto". Equal rows are joined, and the parts follow from the values of the rows,
+        so that X in other units has others. Where a constant or a plane has the smaller error on the same
+        left-out rows, it takes the place of the expansion.
     max_iter : int, default 3000
         Largest number of steps of a path.
 

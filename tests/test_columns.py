@@ -165,3 +165,9 @@ def test_names_that_come_twice_and_ragged_rows():
         TableEncoder().fit(pd.DataFrame(np.ones((3, 3)), columns=["a", "b", "a"]))
     with pytest.raises(ValueError, match="X must be a table with as many values in each row"):
         TableEncoder().fit([[1.0, 2.0], [3.0]])
+
+
+def test_a_level_called_other_keeps_its_name():
+    encoder = TableEncoder().fit(pd.DataFrame({"c": ["a", "other"] * 20}))
+    names = encoder.get_feature_names_out().tolist()
+    assert names == ["c=a", "c=other", "c=other_"]
