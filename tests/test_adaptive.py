@@ -17,13 +17,14 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import rfteach.adaptive
 import rfteach.waves
-from rfteach.adaptive import AdaptiveFeatureRegressor
+from rfteach.adaptive import AdaptiveFeatureRegressor, _standardised
 from rfteach.arrays import power_of_two, without_units
 from rfteach.copies import distinct_rows
 from rfteach.datasets import sobol_g, sobol_g_moments
 from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.selection import left_out_parts
 from rfteach.sobol import sobol_indices
+from rfteach.waves import WaveFeatures, largest_waves, wave_scores
 
 C = np.array([1, 2, 5, 10, 20, 100] + [5000] * 14, dtype=float)
 
@@ -508,3 +509,34 @@ def test_of_many_inputs_the_relevant_ones_are_seen():
         model.fit(X, y)
     assert {17} <= set(model.active_inputs_) and len(model.active_inputs_) <= 100
     assert np.isinf(model.bandwidth_).sum() >= 300
+
+
+def test_targets_are_standardised_by_their_weights():
+    g = torch.Generator().manual_seed(0)
+    Y, w = torch.randn(50, 2, generator=g).double(), torch.rand(50, generator=g).double()
+    Y[:25] *= 9
+    V, centre, spread = _standardised(Y, w)
+    p = w / w.sum()
+    torch.testing.assert_close(p @ V, torch.zeros(2).double())
+    torch.testing.assert_close(p @ V**2, torch.ones(2).double())
+    torch.testing.assert_close(V * spread + centre, Y)
+
+
+def test_scores_are_weighted_sums():
+    rng = np.random.default_rng(0)
+    codes, weights = largest_waves(np.array([[1.0, 0.5], [0.7, 0.2]]), 2, 8)
+    features = WaveFeatures(codes, weights, np.array([[0.0, 1.0]] * 2), 2)
+    X, R = (torch.from_numpy(rng.uniform(size=(40, 2))) for _ in range(2))
+    w = torch.from_numpy(rng.uniform(0.1, 3, 40))
+    F = features.transform(X)
+    slow = (F.T @ (w[:, None] * R)) ** 2 / ((F**2).T @ w)[:, None] / (w @ R**2 / 40)
+    torch.testing.assert_close(wave_scores(features, X, R, w), slow)
+
+
+def test_the_evidence_is_that_of_weighted_rows(monkeypatch):
+    seen, learn = [], rfteach.adaptive._learn
+    monkeypatch.setattr(rfteach.adaptive, "_learn", lambda Z, Y, w, *given, **more: seen.append(w) or learn(Z, Y, w, *given, **more))
+    rng = np.random.default_rng(0)
+    X, w = rng.uniform(size=(50, 2)), rng.uniform(0.1, 3, 50)
+    AdaptiveFeatureRegressor(20, n_frequencies=4, max_iter=3, tol=1.0, n_folds=None, random_state=0).fit(X, X[:, 0], sample_weight=w)
+    np.testing.assert_allclose(np.sort(seen[0]), np.sort(w / w.mean()))

@@ -13,7 +13,8 @@ from sklearn.datasets import load_iris, make_friedman1
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
-from rfteach.agop import RFMClassifier, RFMRegressor, kernel_gradients, learn_metric, metric_root, outer_product, rfm_rounds
+from rfteach.agop import RFMClassifier, RFMRegressor, _winner, kernel_gradients, learn_metric, metric_root, outer_product
+from rfteach.agop import rfm_rounds
 from rfteach.arrays import memory_budget
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Laplacian1, Matern
 
@@ -400,3 +401,37 @@ def test_a_wrong_seed_is_refused_whatever_the_solver():
 def test_labels_that_are_none_are_refused():
     with pytest.raises(ValueError, match="y holds None in row 10"):
         RFMClassifier().fit(np.arange(20.0)[:, None], ["a"] * 10 + [None] * 10)
+
+
+def test_what_is_read_of_the_gradients_is_weighted():
+    """relevance_ and shares_ are those of the weighted mean of outer products of the slopes of `predict`."""
+    X, y = problem()
+    y = np.where(X[:, 3] > 0, y, 3 * X[:, 2])
+    w = np.where(X[:, 3] > 0, 1.0, 0.01)
+    model = RFMRegressor(n_rounds=1, metric="full", alpha=0.1).fit(X, y, sample_weight=w)
+    spread = np.sqrt(w @ (X - w @ X / w.sum()) ** 2 / w.sum())
+    steps = 1e-5 * np.eye(4)
+    G = np.stack([model.predict(X + e) - model.predict(X - e) for e in steps], 1) / 2e-5 * spread
+    M = (w[:, None] * G).T @ G
+    np.testing.assert_allclose(model.relevance_, M.diagonal() / M.trace(), atol=1e-6)
+    np.testing.assert_allclose(model.shares_, np.linalg.eigvalsh(M)[::-1] / M.trace(), atol=1e-6)
+
+
+def test_the_error_is_a_weighted_mean():
+    X, y = problem()
+    w = np.random.default_rng(1).uniform(0.1, 5, 60)
+    model = RFMRegressor(n_rounds=0).fit(X, y, sample_weight=w)
+    left = model.left_out_
+    assert np.isclose(np.average(left.residuals[:, 0] ** 2, weights=left.w), model.error_, rtol=1e-6)
+
+
+def test_a_choice_counts_rows_by_their_weights():
+    """More rounds are better on half of the rows, and worse on the other."""
+    rng = np.random.default_rng(0)
+    first = torch.arange(40) < 20
+    plain = 1 + 0.1 * torch.from_numpy(rng.normal(size=(40, 1)))
+    residuals = {("full", 0): plain, ("full", 1): torch.where(first[:, None], 0.5 * plain, 1.5 * plain)}
+    groups = [[("full", 0)], [("full", 1)]]
+    for better, winner in ((1.0, ("full", 1)), (0.01, ("full", 0))):
+        w = torch.where(first, better, 1.01 - better).double()
+        assert _winner(groups, residuals, w) == winner

@@ -18,7 +18,7 @@ from rfteach import race
 from rfteach.auto import AutoKernelClassifier, AutoKernelRegressor
 from rfteach.columns import TableEncoder
 from rfteach.intervals import calibrate, smoothed
-from rfteach.race import FAMILIES, Candidate, descend
+from rfteach.race import FAMILIES, Candidate, Rows, constant_left_out, descend, log_evidence
 
 matplotlib.use("Agg")
 BOTH = [AutoKernelRegressor, AutoKernelClassifier]
@@ -495,3 +495,28 @@ def test_single_precision_comes_back_from_a_frame():
     for kind, wanted in (("float32", np.float32), ("float64", np.float64)):
         frame = pd.DataFrame(X.astype(kind), columns=list("abc")).assign(word=["u", "v"] * 20)
         assert AutoKernelRegressor(**QUICK).fit(frame, y).predict(frame).dtype == wanted
+
+
+def weighted(n=15, k=2):
+    rng = np.random.default_rng(0)
+    return Rows(*(torch.from_numpy(T) for T in (rng.normal(size=(n, 2)), rng.normal(size=(n, k)), rng.uniform(0.1, 4, n))))
+
+
+def test_the_constant_of_the_other_rows_is_weighted():
+    rows = weighted()
+    w, Y = rows.w.numpy(), rows.Y.numpy()
+    slow = [np.average(np.delete(Y, i, 0), axis=0, weights=np.delete(w, i)) for i in range(15)]
+    np.testing.assert_allclose(constant_left_out(rows).left_out, slow)
+
+
+def test_the_evidence_of_few_rows_is_weighted():
+    rows = weighted()
+    Z, Y, w = (T.numpy() for T in (rows.Z, rows.Y, rows.w))
+    K, lams = np.exp(-0.5 * ((Z[:, None] - Z) ** 2).sum(2)), np.array([1e-2, 1.0, 30.0])
+    slow = []
+    for lam in lams:
+        M = K + lam * np.diag(1 / w)
+        R, h = np.linalg.inv(M), np.linalg.inv(M).sum()
+        Q = np.trace(Y.T @ R @ Y) - np.sum((R.sum(0) @ Y) ** 2) / h
+        slow.append(-0.5 * 2 * (14 * np.log(Q) + np.linalg.slogdet(M)[1] + np.log(h)))
+    np.testing.assert_allclose(log_evidence(torch.from_numpy(K), rows.Y, rows.w, torch.from_numpy(lams)), slow)

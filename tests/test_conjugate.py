@@ -429,3 +429,13 @@ def test_rows_are_copied():
 def test_a_residual_of_zero_is_rounding():
     with pytest.warns(ConvergenceWarning, match="rounding in float64"):
         gram_cg("gaussian", [[0.0], [1.0]], [1.0, -1.0], 1.0, tol=1e-17, max_iter=1)
+
+
+def test_the_penalty_is_that_of_least_weighted_leave_one_out_error():
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(100, 2)), np.repeat([1.0, 0.01], 50)
+    y = np.sin(X[:, 0]) + np.r_[0.01 * rng.normal(size=50), 3 * rng.normal(size=50)]
+    model = KernelRidgeRegressor(Laplacian(2.0)).fit(X, y, sample_weight=w)
+    mean = w @ y / w.sum()
+    path = gram_path(Laplacian(2.0)(X), y / np.sqrt(w @ (y - mean) ** 2 / w.sum()), w)
+    assert np.isclose(model.alpha_, path.lams[path.best])

@@ -339,3 +339,15 @@ def test_waves_that_do_not_overflow_column_by_column():
 def test_bad_input_is_refused_by_name(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sparse_rows_that_overflow(sign):
+    features = RandomFourierFeatures(random_state=0).fit(FITTED)
+    with pytest.raises(ValueError, match="angles overflow"):
+        features.transform(sp.csr_matrix(np.full((2, 3), sign * 1e308)))
+
+
+def test_the_bound_counts_pairs():
+    for n in (2, 30, 200):
+        assert n_components_bound(0.5, 0.1, n_samples=n) == 2 * np.ceil(4 / 0.25 * np.log(n * (n - 1) / 0.1))

@@ -303,3 +303,14 @@ def test_lists_of_laws():
 def test_a_density_that_does_not_end_is_refused():
     with pytest.raises(ValueError, match="whose integral is not found on 100 000 intervals"):
         Law(stats.vonmises(2.0)).recurrence(3)
+
+
+def test_a_shifted_law_is_another_law():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = SparsePCE(2, laws=stats.norm()).fit(X, X[:, 0] + X[:, 0] * X[:, 1])
+    with pytest.raises(ValueError, match="under other laws"):
+        sobol_indices(model, laws=stats.norm(3, 1), method="analytic")
+
+
+def test_quantiles_of_a_sample():
+    np.testing.assert_array_equal(Law([4.0, 1.0, 3.0, 2.0]).ppf([0.0, 0.25, 0.2501, 0.5, 1.0]), [1, 1, 2, 2, 4])

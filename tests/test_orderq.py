@@ -19,7 +19,7 @@ from rfteach.arrays import memory_budget
 from rfteach.datasets import ishigami, ishigami_moments, sobol_g, sobol_g_moments
 from rfteach.features import fourier_features
 from rfteach.kernels import Gaussian, Laplacian1, Matern
-from rfteach.anova import totals
+from rfteach.anova import totals, weighted_quantiles
 from rfteach.bpdn import basis_pursuit_denoising
 from rfteach.orderq import feature_matrix, n_features_bound, n_samples_bound, sparse_frequencies
 from rfteach.srfe import SRFERegressor
@@ -851,3 +851,13 @@ def test_basis_pursuit_takes_a_data_frame():
     for name in ("coef", "dual"):
         assert type(getattr(found, name)) is np.ndarray
         assert np.array_equal(getattr(found, name), getattr(plain, name))
+
+
+def test_quantiles_are_weighted_row_by_row():
+    rng = np.random.default_rng(0)
+    X, w = torch.from_numpy(rng.normal(size=(30, 2))), torch.from_numpy(rng.integers(1, 5, 30).astype(float))
+    repeated = X.repeat_interleave(w.long(), 0)
+    torch.testing.assert_close(weighted_quantiles(X, w, 16), weighted_quantiles(repeated, torch.ones(len(repeated)), 16))
+    for row, level in zip(weighted_quantiles(X, w, 16), (np.arange(16) + 0.5) / 16):
+        for x, column in zip(row, repeated.T):
+            assert (column < x).double().mean() <= level <= (column <= x).double().mean()

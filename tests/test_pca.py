@@ -573,3 +573,28 @@ def test_wide_data_and_partial_fit():
     with pytest.raises(ValueError, match="solver='sgd' cannot go on"):
         pca.set_params(solver="sgd").partial_fit(X)
     assert GradientPCA(2, solver="sgd").partial_fit(X).components_.shape == (2, 2100)
+
+
+def test_sgd_does_not_notice_a_power_of_two():
+    """Between two blocks the largest deviation passes a power of two in one unit and none in another."""
+    rng = np.random.default_rng(0)
+    spread = np.array([1.0, 0.4, 0.2, 0.1])
+    first, later = 0.98 * rng.normal(size=(1000, 4)) * spread, 1.25 * rng.normal(size=(300, 4)) * spread
+    found = []
+    for c in (1.0, 1.5):
+        pca = GradientPCA(2, solver="sgd", standardize=False)
+        found.append(pca.partial_fit(c * first).partial_fit(c * later).explained_variance_ / c**2)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
+def test_deviations_of_rows_in_a_pattern():
+    """Every second row is no sample: what they leave of the mean is taken off, with a matrix and without."""
+    X = np.where(np.arange(2000) % 2, 1.0, -1.0)[:, None] * [1.0, 3.0] + 5
+    for solver in ("batch", "sgd"):
+        np.testing.assert_allclose(GradientPCA(1, solver=solver).partial_fit(X).scale_, X.std(0), rtol=1e-9)
+
+
+def test_scores_lose_nothing_of_a_mean_between_two_single_precision_numbers():
+    X = (2.0**24 + 2 * np.random.default_rng(0).integers(0, 4, (100, 2))).astype(np.float32)
+    Z = GradientPCA(2, standardize=False).fit(X).transform(X)
+    np.testing.assert_allclose(Z.mean(0), 0, atol=1e-5)

@@ -20,7 +20,7 @@ from rfteach.arrays import memory_budget
 from rfteach.kernels import Gaussian
 from rfteach.orderq import feature_matrix, sparse_frequencies
 from rfteach.harfe_regressor import HARFERegressor, _LeaveOneOut
-from rfteach.pursuit import PursuitResult, cosamp, harfe, htp, omp, prune
+from rfteach.pursuit import PursuitResult, _Support, _System, cosamp, harfe, htp, omp, prune
 
 PURSUITS = {
     "htp": htp,
@@ -647,3 +647,21 @@ def test_degenerate_data(change):
         if np.ptp(target) == 0 and model.fit_intercept:
             np.testing.assert_allclose(p, target, atol=1e-12)
         assert np.linalg.norm(p - target) <= 1.01 * np.linalg.norm(target)
+
+
+@pytest.mark.parametrize("extra", [0.5, 1.0, 3.0])
+def test_as_many_columns_come_in_as_asked_for(extra):
+    rng = np.random.default_rng(0)
+    A, s = rng.normal(size=(40, 60)), 4
+    y = A[:, :6] @ rng.normal(size=6) + 0.5 * rng.normal(size=40)
+    fit = lambda S: np.linalg.lstsq(A[:, S], y, rcond=None)[0]
+    new = np.argsort(-abs(A.T @ y))[: round(extra * s)]
+    S = new[np.argsort(-abs(fit(new)))[:s]]
+    assert np.isclose(cosamp(A, y, s, extra=extra).residuals[0], np.linalg.norm(y - A[:, S] @ fit(S)))
+
+
+def test_the_step_where_columns_are_more_than_rows():
+    A = np.random.default_rng(0).normal(size=(6, 10))
+    support = _Support(_System(A, A[:, 0], 10, 0.5))
+    support.solve(torch.arange(10))
+    assert support.G is None and np.isclose(support.step(), 1 / ((A**2).sum(0).mean() + 6 * 0.5))

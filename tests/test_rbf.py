@@ -21,6 +21,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
+import rfteach.rbf
 from rfteach.arrays import memory_budget
 from rfteach.copies import distinct_rows
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
@@ -703,3 +704,12 @@ def test_kmeans_finds_clusters():
     X = np.concatenate([m + rng.normal(size=(50, 2)) for m in means])
     U = NystroemFeatures(n_components=4, centers="kmeans", random_state=0).fit(X).centers_
     assert np.abs(U[np.lexsort(U.T.round())] - X.reshape(4, 50, 2).mean(1)).max() < 1e-9
+
+
+def test_a_penalty_is_as_large_for_the_rows_that_choose_the_width(monkeypatch):
+    monkeypatch.setattr(rfteach.rbf, "_WIDTH_ROWS", 50)
+    seen, network = [], RBFRegressor._network
+    monkeypatch.setattr(RBFRegressor, "_network", lambda self, *given: seen.append(given) or network(self, *given))
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    RBFRegressor(20, alpha=0.3, random_state=0).fit(X, np.sin(X[:, 0]))
+    assert [given[3] for given in seen[:-1]] == [[0.3 * 50 / 500]] * 4 and seen[-1][1] == 0.3

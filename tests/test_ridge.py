@@ -37,7 +37,7 @@ from rfteach.kernel_ridge import gram_solve
 from rfteach.processes import process_group
 from rfteach.rbf import RBFRegressor
 from rfteach.ridge import PANEL, add_gram, cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path, thin_product
-from rfteach.streaming import StreamingRidge
+from rfteach.streaming import StreamingRidge, _left_errors
 
 METHODS = ["auto", "cholesky", "qr", "svd"]
 SHAPES = [(9, 4), (4, 9), (6, 6)]
@@ -999,3 +999,49 @@ def test_a_stream_with_few_rows_leaves_them_out(n, d):
         errors = [np.mean((fit.predict(X[n:]) - y[n:]) ** 2) for fit in (model, StreamingRidge("gcv").fit(X[:n], y[:n]))]
         worse.append(errors / np.mean((y[n:] - y[:n].mean()) ** 2))
     assert np.mean(worse, 0)[0] < 1 and (n != 60 or np.mean(worse, 0)[1] > np.mean(worse, 0)[0])
+
+
+@pytest.mark.parametrize("b", [1e-90, 1e90])
+def test_errors_of_a_path_are_in_the_units_of_y(b):
+    rng = np.random.default_rng(0)
+    A, y = rng.normal(size=(20, 4)), rng.normal(size=20)
+    one, other = (ridge_path(A, t, fit_intercept=True) for t in (y, b * y))
+    for name, power in (("coef", 1), ("intercept", 1), ("dof", 0), ("loo", 2), ("gcv", 2)):
+        np.testing.assert_allclose(getattr(other, name) / b**power, getattr(one, name), rtol=1e-6)
+
+
+def test_a_single_row_with_a_weight():
+    model = RandomFeatureRidge(FunctionTransformer(), "loo").fit([[1.0, 2.0]], [3.0], sample_weight=[4.0])
+    np.testing.assert_allclose(model.cv_errors_, 9.0)
+
+
+def test_rows_left_out_of_a_stream_follow_its_penalty():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.normal(size=40)
+    model = StreamingRidge(0.1).fit(X, y)
+    first = model.left_out_.predictions
+    said = model.set_params(alpha=30.0).left_out_.predictions
+    assert not np.allclose(said, first)
+    np.testing.assert_allclose(said, StreamingRidge(30.0).fit(X, y).left_out_.predictions)
+
+
+def test_merged_sums_know_the_coarser_rounding():
+    rng = np.random.default_rng(0)
+    A, y = np.repeat(rng.normal(size=(60, 2)), 2, 1), rng.normal(size=60)
+    fine = StreamingRidge(1e-5).partial_fit(A[:57], y[:57])
+    coarse = StreamingRidge(1e-5).partial_fit(A[57:].astype(np.float32), y[57:])
+    fine.merge(coarse)
+    with pytest.warns(LinAlgWarning, match="is so small that rounding of the sums"):
+        fine.predict(A)
+
+
+def test_rows_that_choose_the_penalty_of_a_stream_count_by_their_weights():
+    rng = np.random.default_rng(0)
+    X, y, w = rng.normal(size=(12, 9)), rng.normal(size=12), rng.uniform(0.1, 5, 12)
+    stream = StreamingRidge().fit(X, y, sample_weight=w)._stream
+    B, v, Y, w = stream._split(stream._all_drawn())
+    spectrum, lams = stream._sums().spectrum(9), torch.tensor([0.1, 1.0, 10.0]).double()
+    errors = lambda w: _left_errors(spectrum, B, v, Y, w, lams)
+    each = torch.stack([errors(torch.eye(12).double()[i]) for i in range(12)])
+    assert (each.std(0) > 0.01).all()
+    torch.testing.assert_close(errors(w), (w / w.sum() @ each[:, :, 0])[:, None])

@@ -17,7 +17,11 @@ from rfteach.selection import (
     check_folds, choose, judge, left_out_parts, left_out_residuals, plane, refits, standard_deviations,
 )
 from rfteach.chaos import SparsePCE
+from rfteach.conjugate import KernelRidgeRegressor
+from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.projected import ProjectedSurrogate
+from rfteach.rbf import RBFRegressor
+from rfteach.streaming import StreamingRidge
 
 MODELS = {
     "srfe": SRFERegressor(150, random_state=0),
@@ -315,3 +319,19 @@ def test_the_error_is_that_of_a_single_target_where_rows_repeat(model, outputs):
     np.testing.assert_allclose(np.ravel(model.error_), noise**2, rtol=0.2)
     if hasattr(model, "chosen_"):
         assert all((np.ravel(error) > 0.8 * noise**2).all() for error in model.errors_.values())
+
+
+WEIGHTED = [SRFERegressor(100, tolerance=0.7, random_state=0), HARFERegressor(60, n_folds=None, random_state=0), SparsePCE(2, n_folds=None),
+            AdaptiveFeatureRegressor(60, n_frequencies=8, max_iter=10, n_folds=None, random_state=0), RFMRegressor(n_rounds=1),
+            RandomFeatureRidge(alpha=1.0), RBFRegressor(20, random_state=0), KernelRidgeRegressor(alpha=1.0), StreamingRidge(1.0)]
+
+
+@pytest.mark.parametrize("model", WEIGHTED, ids=lambda model: type(model).__name__)
+def test_residuals_have_weighted_mean_zero(model):
+    """No row is there twice: weights that are taken for ones do not pass, as they may where copies are put together."""
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(80, 2)), rng.uniform(0.05, 3, 80)
+    y = X[:, 0] ** 2 + X[:, 1] + rng.normal(size=80)
+    w[y > np.median(y)] /= 10
+    r = y - model.fit(X, y, sample_weight=w).predict(X)
+    assert abs(w @ r) < 1e-6 * (w @ abs(r)) and r.sum() > 0.05 * abs(r).sum()

@@ -1023,3 +1023,31 @@ def test_a_projected_plane():
     T = np.c_[np.ones(40), X]
     assert np.ptp(p[:, 0] - T @ np.linalg.lstsq(T, p[:, 0], rcond=None)[0]) < 1e-9  # linear in X
     assert ProjectedSurrogate(budget=6, n_folds=None, random_state=0).fit(X, y).chosen_ == "expansion"
+
+
+def test_the_error_is_a_share_of_the_weighted_variance():
+    rng = np.random.default_rng(0)
+    X, y, w = rng.uniform(size=(30, 2)), rng.normal(size=30), rng.uniform(0.1, 3, 30)
+    y[:10] *= 5
+    p = w / w.sum()
+    r, tau = y - p @ y, 30 / 29 * (1 + 1 / 30)
+    model = SparsePCE(0, n_folds=None).fit(X, y, sample_weight=w)
+    np.testing.assert_allclose(model.loo_error_, tau * p @ (r / (1 - p)) ** 2 / (p @ r**2))
+
+
+def test_standard_errors_are_those_of_eight_replicates(monkeypatch):
+    made, replicate = [], rfteach.sobol._replicate
+    monkeypatch.setattr(rfteach.sobol, "_replicate", lambda *given: made.append(replicate(*given)) or made[-1])
+    found = sobol_indices(lambda X: X[:, 0] + X[:, 0] * X[:, 1] ** 2, bounds=[[0, 1]] * 2, n_points=128)
+    _, _, first, total, _ = map(np.array, zip(*made))
+    for values, error in ((first, found.first_error), (total, found.total_error)):
+        np.testing.assert_allclose(error * found.variance, values[..., 0].std(0, ddof=1) / 8**0.5, rtol=1e-9)
+
+
+def test_what_is_judged_is_weighted(monkeypatch):
+    seen, judge = [], rfteach.chaos.judge
+    monkeypatch.setattr(rfteach.chaos, "judge", lambda model, X, Y, w, *given, **more: seen.append(w) or judge(model, X, Y, w, *given, **more))
+    rng = np.random.default_rng(0)
+    X, w = rng.uniform(size=(40, 2)), rng.uniform(0.1, 3, 40)
+    SparsePCE(2).fit(X, X[:, 0] ** 2, sample_weight=w)
+    np.testing.assert_allclose(np.sort(seen[0]), np.sort(w))

@@ -802,3 +802,32 @@ def test_probabilities_of_centres():
     assert log_loss(labels[400:], p) < 0.45 and (p.argmax(1) == model.predict(X[400:])).all()
     assert not hasattr(CentersClassifier(early_stopping=False), "predict_proba")
     assert not hasattr(model.partial_fit(X[:400], labels[:400]), "predict_proba")
+
+
+def test_the_noise_has_the_unit_of_the_weights():
+    rng = np.random.default_rng(0)
+    X, y, w = rng.normal(size=(40, 3)), rng.normal(size=40), rng.uniform(0.5, 2, 40)
+    one, other = (RandomFeatureRidge(FunctionTransformer(), 0.5 * c).fit(X, y, sample_weight=c * w).law_ for c in (1.0, 2.0**300))
+    np.testing.assert_allclose(other.noise / 2.0**300, one.noise, rtol=1e-9)
+
+
+def test_errors_count_copies_by_their_weights():
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(60, 2)), rng.uniform(0.1, 5, 60)
+    X[30:] = X[:30]
+    y = np.sin(X[:, 0]) + rng.normal(size=60)
+    model = RFMRegressor(n_rounds=0).fit(X, y, sample_weight=w)
+    left = model.left_out_
+    assert len(left.rows) == 60
+    np.testing.assert_allclose(model.error_, np.average(left.residuals[:, 0] ** 2, weights=left.w), rtol=1e-6)
+
+
+def test_a_scale_weighs_its_rows():
+    """Rows of next to no weight change nothing."""
+    rng = np.random.default_rng(2)
+    X, r = rng.normal(size=(120, 2)), rng.normal(size=(120, 1))
+    right = local_scale(X, r)
+    more = local_scale(np.r_[X, 50 + X[:60]], np.r_[r, 1e3 * r[:60]], np.r_[np.ones(120), np.full(60, 1e-12)])
+    np.testing.assert_allclose(more._columns.units, right._columns.units, rtol=1e-6)
+    np.testing.assert_allclose(more(X[:9]), right(X[:9]), rtol=1e-5)
+    np.testing.assert_allclose(more.half_widths(X[:9], 0.8), right.half_widths(X[:9], 0.8), rtol=0.05)
