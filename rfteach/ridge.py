@@ -371,7 +371,7 @@ class Spectrum:
         errors = (errors / variances.where(variances > 0, 1)).sum(1)
         if len(self.V) > self.n if wide is None else wide:
             lams = torch.as_tensor(lams, dtype=torch.float64, device=errors.device)
-            errors = errors.where(lams > 0.099 * lams[self.evidence(lams).argmax()], torch.inf)
+            errors = errors.where(lams >= 0.099 * lams[self.evidence(lams).argmax()], torch.inf)
         return int(errors.argmin())
 
     def left_vectors(self, B, w):
