@@ -69,8 +69,8 @@ class _Table:
         A, y, means = centred(*self.whole, self.N, self.fit_intercept)
         return solve_in_range(A, y, alpha, solve_qr if orthogonal else solve_auto), means, True
 
-    def choose(self, criterion, lams, orthogonal):
-        """Spectrum, penalties with their errors, the best, and whether it is above the rounding."""
+    def choose(self, criterion, lams, orthogonal, likely):
+        """Spectrum, penalties with their errors, the best, of the ``likely`` ones or of all, and whether it is above the rounding."""
         N = self.N
         if self.whole is None:
             sums = self._sums(orthogonal)
@@ -89,7 +89,7 @@ class _Table:
             errors = spectrum.gcv(lams)
         else:
             errors = spectrum.mean_loo(self._left(spectrum, *part, own, first) for part in parts)
-        best, errors = spectrum.best(errors, lams), errors.mean(1)
+        best, errors = spectrum.best(errors, lams if likely else None), errors.mean(1)
         self.said = torch.cat(first)[:_LEFT_OUT, best] if first else None
         return spectrum, lams, errors, best, float(lams[best]) > 2 * floor * spectrum.top
 
@@ -185,6 +185,8 @@ _LEVELS = {"auto": (False, True), "gram": (False,), "qr": (True,)}
 class _FeatureRidge(Streaming, _Mapped):
     """What the regressor and the classifier share: from rows to coefficients, and predictions."""
 
+    _likely = True  # whether the evidence has a say in the penalty
+
     def __init__(self, features=None, alpha="loo", *, alphas=None, fit_intercept=True, solver="auto", device=None):
         self.features = features
         self.alpha = alpha
@@ -250,7 +252,7 @@ class _FeatureRidge(Streaming, _Mapped):
         alphas = None if alphas is None else alphas / unit
         for orthogonal in _LEVELS[self.solver]:
             if isinstance(self.alpha, str):
-                spectrum, lams, errors, best, enough = table.choose(self.alpha, alphas, orthogonal)
+                spectrum, lams, errors, best, enough = table.choose(self.alpha, alphas, orthogonal, self._likely)
                 alpha = float(lams[best])
                 self.alphas_ = lams.cpu().double().numpy() * unit
                 self.cv_errors_ = (errors.cpu().double() + copies).numpy() * scale * scale
@@ -369,8 +371,8 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         fitted. None stands for 500 paired random Fourier features with the median bandwidth.
     alpha : {"loo", "gcv"} or float, default "loo"
         Penalty λ ≥ 0 on the squared coefficients. "loo" chooses it by the leave-one-out error, (3.20),
-        which takes a second pass over the rows; "gcv" by (3.14), without one; with more features than
-        rows, not less than a tenth of that of the greatest evidence, (3.48). What is left out is an
+        which takes a second pass over the rows; "gcv" by (3.14), without one; but not less than a tenth
+        of that of the greatest evidence, (3.48). What is left out is an
         observation: all rows of X that are equal, with all their weight. c times the weights with c
         times the penalty is the same problem; a choice takes this factor into account, a number and
         ``alphas`` do not. Several outputs share the penalty; their errors count in units of the variance of each.

@@ -249,7 +249,7 @@ def gram_path(
     errors = torch.einsum("i,ilk->lk", w.to(U), left.square()) / spectrum.weight
     others = [Y_rest - K_rest.to(U) @ coef - constant for coef, constant in (_dual(spectrum, lam) for lam in own)]
     (loo,) = home.restore(home.rows(left, torch.stack(others, 1)))
-    best, squares = spectrum.best(errors, own, wide=True), (errors.mean(1) * home.b * home.b).to(K.dtype)
+    best, squares = spectrum.best(errors, own), (errors.mean(1) * home.b * home.b).to(K.dtype)
     lams = torch.tensor(lams, dtype=K.dtype, device=K.device)
     return GramPath(home.like.restore(lams), loo, home.like.restore(squares), best, spectrum, home)
 

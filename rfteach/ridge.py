@@ -361,15 +361,14 @@ class Spectrum:
         logs = torch.where(Q > 0, Q, 1).log()  # an output that is constant has no say
         return -0.5 * (free * logs.sum(1) + Q.shape[1] * torch.log1p(squares / lams).sum(0))
 
-    def best(self, errors, lams, wide=None):
-        """Which of the penalties (L,) has the least error (L, k), mean over the outputs, each in units of its variance.
+    def best(self, errors, lams=None):
+        """Which penalty has the least error (L, k), mean over the outputs, each in units of its variance.
 
-        Where there are more features than rows (``wide`` None), or ``wide`` is true, those do not count that are less than a
-        tenth of the one with the greatest evidence.
+        With the penalties ``lams`` (L,) those do not count that are less than a tenth of the one with the greatest evidence.
         """
         variances = self.z.square().sum(0) + self.y2
         errors = (errors / variances.where(variances > 0, 1)).sum(1)
-        if len(self.V) > self.n if wide is None else wide:
+        if lams is not None:
             lams = torch.as_tensor(lams, dtype=torch.float64, device=errors.device)
             errors = errors.where(lams >= 0.099 * lams[self.evidence(lams).argmax()], torch.inf)
         return int(errors.argmin())
@@ -460,8 +459,8 @@ class RidgePath:
     gcv : array of shape (L,)
         Generalised cross-validation, equation (3.14), mean over outputs.
     best : int
-        Position of the smallest leave-one-out error; of several outputs in units of the variance of each. With more features
-        than rows penalties do not count that are less than a tenth of the one with the greatest evidence, (3.48).
+        Position of the smallest leave-one-out error; of several outputs in units of the variance of each. Penalties do not
+        count that are less than a tenth of the one with the greatest evidence, (3.48).
     """
 
     lams: Array

@@ -969,7 +969,8 @@ def test_the_best_penalty_of_a_path_is_free_of_units():
 
 @pytest.mark.parametrize("model", [
     lambda: RandomFeatureRidge(RandomFourierFeatures(n_components=500, form="paired", random_state=0)),
-    lambda: KernelRidgeRegressor("gaussian", 1.0)], ids=["features", "kernel"])
+    lambda: RandomFeatureRidge(RandomFourierFeatures(n_components=60, form="paired", random_state=0)),
+    lambda: KernelRidgeRegressor("gaussian", 1.0)], ids=["many features", "few features", "kernel"])
 def test_luck_at_the_edge_chooses_no_penalty(model):
     """For a step leave-one-out errors alone take next to no penalty in a third of draws, and miss by thousands of variances."""
     errors = []
@@ -984,7 +985,7 @@ def test_luck_at_the_edge_chooses_no_penalty(model):
 
 @pytest.mark.parametrize("n, d", [(60, 59), (30, 30), (40, 60)])
 def test_a_stream_with_few_rows_leaves_them_out(n, d):
-    """Generalised cross-validation takes next to no penalty there, and predicts worse than the mean."""
+    """Generalised cross-validation alone takes next to no penalty there, and predicts worse than the mean."""
     worse = []
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -995,10 +996,10 @@ def test_a_stream_with_few_rows_leaves_them_out(n, d):
         for rows in np.array_split(np.arange(n), 3):
             cut.partial_fit(X[rows], y[rows])
         loo = ridge_path(X[:n], y[:n], model.alpha_ * 10 ** np.array([0.0, 0.5, 1.0, -0.5, -1.0]), fit_intercept=True).loo
-        assert cut.alpha_ == pytest.approx(model.alpha_) and (d > n or loo[0] <= min(loo) * (1 + 1e-5))
+        assert cut.alpha_ == pytest.approx(model.alpha_) and loo[0] <= min(loo[:3]) * (1 + 1e-5)  # none larger is better
         errors = [np.mean((fit.predict(X[n:]) - y[n:]) ** 2) for fit in (model, StreamingRidge("gcv").fit(X[:n], y[:n]))]
         worse.append(errors / np.mean((y[n:] - y[:n].mean()) ** 2))
-    assert np.mean(worse, 0)[0] < 1 and (n != 60 or np.mean(worse, 0)[1] > np.mean(worse, 0)[0])
+    assert np.mean(worse, 0).max() < 0.75
 
 
 @pytest.mark.parametrize("b", [1e-90, 1e90])
