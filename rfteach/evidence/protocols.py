@@ -127,8 +127,9 @@ def _fifty_centres(seed, device):
     for s in np.geomspace(0.8, 2.6, 8):
         A, At = (np.hstack([Gaussian(r * s)(Z, U) for r in (1.0, 1.3)]) for Z in (X, Xt))
         path = ridge_path(A, y, np.logspace(-13, -1, 13), fit_intercept=True)
-        if path.loo[path.best] < best:
-            best, c = path.loo[path.best], path.coef[path.best]
+        j = path.loo.argmin()
+        if path.loo[j] < best:
+            best, c = path.loo[j], path.coef[j]
             out["chosen"] = math.sqrt(mean_square(y.mean() + (At - A.mean(0)) @ c, yt))
     return out
 
