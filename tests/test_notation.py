@@ -74,7 +74,7 @@ SETTINGS = [
     "to_module.model", "tol", "topic", "topics", "transposed", "undone", "units", "upper",
     "validation", "validation_fraction", "vdim", "verbose", "violates", "vmax", "vmin",
     "warm_start", "wave_features.phi", "wave_features.scale", "wave_scores.features",
-    "wave_scores.w", "weighted_quantiles.w", "wide", "yerr",
+    "wave_scores.w", "weighted_quantiles.w", "yerr",
 ]
 
 
