@@ -520,8 +520,8 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
         learning; none, unless that wins by more than a standard error. "loo": by leave-one-out errors of the fits, which
         costs less where rows are few, and takes too many rounds on noisy targets: the rows voted for the metric.
     alpha : "loo" or float, default "loo"
-        Penalty λ ≥ 0 of the kernel ridge regression; "loo": in each round the one of least leave-one-out error, but not
-        less than a tenth of that of the greatest evidence, (3.48). Targets
+        Penalty λ ≥ 0 of the kernel ridge regression; "loo": in each round the one of least leave-one-out error, with up
+        to 1000 rows not less than a tenth of that of the greatest evidence, (3.48). Targets
         are in units of their standard deviation, and weights have the mean one.
     shrinkage : float, default 0.03
         What is added to the diagonal of the metric, whose mean is one, so that no direction is lost for ever.

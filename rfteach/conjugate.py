@@ -438,8 +438,8 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
         Scale of distance, in the units of X; the words look at 2000 rows. A kernel has its own, which "median" leaves as it is.
     alpha : "loo" or float, default "loo"
         Penalty λ > 0, not multiplied by n. "loo": the one of least leave-one-out error on 2000 different rows, used as it is
-        with more of them, outputs in units of their standard deviations; not less than a tenth of that of the greatest
-        evidence, (3.48).
+        with more of them, outputs in units of their standard deviations; with up to 1000 not less than a tenth of that of the
+        greatest evidence, (3.48).
     tol : float, default 1e-6
         Relative residual at which `gram_cg` is done: the fit at the rows is then this part of a standard deviation of the
         targets from the exact one, or nearer.

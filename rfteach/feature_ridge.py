@@ -185,8 +185,6 @@ _LEVELS = {"auto": (False, True), "gram": (False,), "qr": (True,)}
 class _FeatureRidge(Streaming, _Mapped):
     """What the regressor and the classifier share: from rows to coefficients, and predictions."""
 
-    _likely = True  # whether the evidence has a say in the penalty
-
     def __init__(self, features=None, alpha="loo", *, alphas=None, fit_intercept=True, solver="auto", device=None):
         self.features = features
         self.alpha = alpha
@@ -252,7 +250,8 @@ class _FeatureRidge(Streaming, _Mapped):
         alphas = None if alphas is None else alphas / unit
         for orthogonal in _LEVELS[self.solver]:
             if isinstance(self.alpha, str):
-                spectrum, lams, errors, best, enough = table.choose(self.alpha, alphas, orthogonal, self._likely)
+                likely = isinstance(self.features_, RandomFourierFeatures)  # of other maps no process is known
+                spectrum, lams, errors, best, enough = table.choose(self.alpha, alphas, orthogonal, likely)
                 alpha = float(lams[best])
                 self.alphas_ = lams.cpu().double().numpy() * unit
                 self.cv_errors_ = (errors.cpu().double() + copies).numpy() * scale * scale
@@ -371,8 +370,8 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         fitted. None stands for 500 paired random Fourier features with the median bandwidth.
     alpha : {"loo", "gcv"} or float, default "loo"
         Penalty λ ≥ 0 on the squared coefficients. "loo" chooses it by the leave-one-out error, (3.20),
-        which takes a second pass over the rows; "gcv" by (3.14), without one; but not less than a tenth
-        of that of the greatest evidence, (3.48). What is left out is an
+        which takes a second pass over the rows; "gcv" by (3.14), without one. With random Fourier features
+        and up to 1000 rows not less than a tenth of that of the greatest evidence, (3.48). What is left out is an
         observation: all rows of X that are equal, with all their weight. c times the weights with c
         times the penalty is the same problem; a choice takes this factor into account, a number and
         ``alphas`` do not. Several outputs share the penalty; their errors count in units of the variance of each.

@@ -167,8 +167,8 @@ class GramPath:
     errors : array of shape (L,)
         Weighted mean of their squares over rows, mean over outputs.
     best : int
-        Position of the smallest one among penalties of at least a tenth of that of the greatest evidence, (3.48); of several
-        outputs errors count in units of the variance of each.
+        Position of the smallest one, of up to 1000 rows among penalties of at least a tenth of that of the greatest
+        evidence, (3.48); of several outputs errors count in units of the variance of each.
     """
 
     lams: Array

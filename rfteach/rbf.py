@@ -309,12 +309,6 @@ class _CenterFeatures(NystroemFeatures):
         return None
 
 
-class _Weights(RandomFeatureRidge):
-    """Ridge regression for weights of kernel functions, which no one takes for independent: their sum would be too smooth."""
-
-    _likely = False
-
-
 class _Network(LawMixin, Regressor):
     """What `RBFRegressor` does: centres, scale and penalty, and the solve."""
 
@@ -358,7 +352,9 @@ class _Network(LawMixin, Regressor):
             self.kernel, bandwidth, self.n_centers, centers=self.centers, random_state=seed
         )
         solver = "qr" if alpha == 0 or alphas == [0] else "auto"
-        return _Weights(features, alpha, alphas=alphas, fit_intercept=self.fit_intercept, solver=solver)
+        return RandomFeatureRidge(
+            features, alpha, alphas=alphas, fit_intercept=self.fit_intercept, solver=solver
+        )
 
     def _choose_bandwidth(self, X, Y, w, alpha, seed):
         """The bandwidth of least error on few rows, or "median" where it does not win clearly."""

@@ -299,6 +299,9 @@ def pinv_solve(A: ArrayLike, y: ArrayLike, rcond: float | None = None) -> Array:
     return like.restore(c[:, 0] if one_column else c)
 
 # %% ../nbs/03a_ridge.ipynb #59a14044
+_MANY = 1000  # rows; the errors of more need no second opinion
+
+
 @dataclass(frozen=True)
 class Spectrum:
     """A weighted, centred system in the basis of its singular vectors.
@@ -364,11 +367,12 @@ class Spectrum:
     def best(self, errors, lams=None):
         """Which penalty has the least error (L, k), mean over the outputs, each in units of its variance.
 
-        With the penalties ``lams`` (L,) those do not count that are less than a tenth of the one with the greatest evidence.
+        With the penalties ``lams`` (L,), and up to 1000 rows, those do not count that are less than a tenth of the one with the
+        greatest evidence.
         """
         variances = self.z.square().sum(0) + self.y2
         errors = (errors / variances.where(variances > 0, 1)).sum(1)
-        if lams is not None:
+        if lams is not None and self.n <= _MANY:
             lams = torch.as_tensor(lams, dtype=torch.float64, device=errors.device)
             errors = errors.where(lams >= 0.099 * lams[self.evidence(lams).argmax()], torch.inf)
         return int(errors.argmin())
@@ -459,8 +463,8 @@ class RidgePath:
     gcv : array of shape (L,)
         Generalised cross-validation, equation (3.14), mean over outputs.
     best : int
-        Position of the smallest leave-one-out error; of several outputs in units of the variance of each. Penalties do not
-        count that are less than a tenth of the one with the greatest evidence, (3.48).
+        Position of the smallest leave-one-out error; of several outputs in units of the variance of each. Of up to 1000
+        rows penalties do not count that are less than a tenth of the one with the greatest evidence, (3.48).
     """
 
     lams: Array

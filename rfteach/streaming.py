@@ -354,7 +354,7 @@ class StreamingRidge(_Streaming):
         Penalty λ ≥ 0 on the squared coefficients; "gcv" chooses it by generalised cross-validation,
         (3.14), which the sums suffice for. With hardly more rows than columns that is a poor guide, and may take next to no
         penalty: "auto" takes the leave-one-out error of the rows that were drawn, see ``left_out_``, where the rows are
-        fewer than twice the columns, and "gcv" otherwise; neither less than a tenth of the penalty of
+        fewer than twice the columns, and "gcv" otherwise; with up to 1000 rows neither takes less than a tenth of the penalty of
         greatest evidence, (3.48). It can be changed between calls of ``predict``: the sums do
         not depend on it. c times the weights with c times the penalty give the same coefficients, and
         a choice takes this factor into account. Several outputs share the penalty; their errors count in units of the
