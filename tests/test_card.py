@@ -279,7 +279,8 @@ LOOPS = {
     "StreamingRidge: partial_fit": (
         lambda: ridge_calls(StreamingRidge()), 3, 20, {"waits": 5, "downloads": 6, "uploads": 1}),
     "RandomFeatureRidge: block": (lambda: ridge_blocks(RandomFeatureRidge(waves(), 0.1)), 3, 20, {}),
-    "RandomFeatureRidge: block, leave-one-out": (lambda: ridge_blocks(RandomFeatureRidge(waves())), 3, 20, {}),
+    # up to 1000 rows the evidence is asked, too
+    "RandomFeatureRidge: block, leave-one-out": (lambda: ridge_blocks(RandomFeatureRidge(waves())), 4, 20, {}),
     "RandomFeatureRidge: block of predictions": (
         lambda: ridge_blocks(RandomFeatureRidge(waves(), 0.1), "predict"), 3, 20, {}),
     "PCA: step": (pca_steps, 3, 9, {}),  # on the host
