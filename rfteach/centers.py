@@ -28,7 +28,7 @@ from .eigenpro_training import flat, new_seed, parts_in_turn, slow_down, stalled
 from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernels import Kernel, as_kernel
-from .preconditioning import Preconditioner, critical_batch_size, largest_step, mixed_product, preconditioner
+from .preconditioning import Preconditioner, critical_batch_size, flattened, largest_step, mixed_product, preconditioner
 from .ridge import factor_solve, raised_cholesky
 
 # %% ../nbs/08e_centers.ipynb #8ce00012
@@ -275,13 +275,14 @@ def begin_at_centers(
     k = int(factor * min(160, len(S) // 10)) if settings.n_eigen == "auto" else settings.n_eigen
     U = X[np.sort(rest[-max(len(S), 500) :])]
     K, project = kernel.gram(S, S), Projection(kernel, Z)
+    P = preconditioner(K, k + 1)
     if project.iterates:  # directions that a raised diagonal bears, by (8.35)
-        k = min(k, max(0, int((len(S) * preconditioner(K, k + 1).values > RAISED).sum()) - 1))
+        k = min(k, max(0, int((len(S) * P.values > RAISED).sum()) - 1))
     unseen = kernel.gram(U, U), kernel.gram(U, S)
     if settings.n_eigen == "auto":
-        P = preconditioner_for(K, k, unseen, len(rows))
+        P = preconditioner_for(K, k, unseen, len(rows), made=P)
     else:
-        P = preconditioner(K, k).calibrated(*unseen)
+        P = flattened(P.found, K, k, least=P.least).calibrated(*unseen)
     B, delay, step, given = settings.batch_size, settings.delay, settings.step_size, settings.step_size != "auto"
     if B == "auto":
         enough = 2048 if X.device.type == "cpu" else len(rows)

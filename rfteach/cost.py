@@ -46,7 +46,7 @@ class Work:
         return Work(n * self.products, n * self.functions, n * self.numbers, self.memory)
 
     def seconds(self, machine):
-        """T of (13.15)."""
+        """T - T₀ of (13.15)."""
         return self.products / machine.products + self.functions / machine.functions + self.numbers / machine.numbers
 
 # %% ../nbs/13e_cost.ipynb #13d00011
@@ -112,7 +112,7 @@ def _ridge(n, N, k, rows, copy):
     """Ridge regression with leave-one-out errors (13.16); ``rows`` is the work of making all rows once, ``copy`` the bytes
     of the rows in another order."""
     r = min(n, N)
-    scores = Work(2 * n * r * (1 + k) * _PENALTIES, 0, 2 * n * r)
+    scores = Work(2 * n * r * (1 + k) * _PENALTIES, 0, 9 * n * r)
     if n > N:
         held = 40 * N * N + _BLOCK + copy + _ROW * n
         return rows.times(2) + Work(_half(n, N) + 2 * n * N * N + _eigen(N), 0, 9 * n * N, held) + scores
@@ -144,12 +144,12 @@ def _eigenpro(n, d, N, k, share, epochs=20):
     held = min(1.0, _CACHE / (8 * share * n * n))
     setup = _kernel(m, d, m).times(2) + Work(48 * min(160, m // 10) * m * m, 0, 4 * m * m, 32 * share * m * m)
     rows = Work(n * n * d, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * (held * n * n + n * d))
-    passes = Work(0, 0, (1 + k) * n * n).times(epochs) + _kernel(n, d, n).times((1 - held) * (epochs - 1))
+    passes = Work(0, 0, (1 + k) * n * n + 4 * m * min(160, m // 10) * n / 512).times(epochs) + _kernel(n, d, n).times((1 - held) * (epochs - 1))
     return (setup + rows + passes).times(share)
 
 
 def _streaming(n, d, N, k, share):
-    return Work(_half(n, d), 0, 5 * n * d).times(share) + Work(_eigen(d), 0, 0, 40 * d * d + 2**25 + 25 * n)
+    return Work(_half(n, d), 0, 12 * n * d).times(share) + Work(_eigen(d), 0, 0, 40 * d * d + 2**25 + 25 * n)
 
 
 def _attention(n, d, N, k, share):
@@ -158,8 +158,8 @@ def _attention(n, d, N, k, share):
 # %% ../nbs/13e_cost.ipynb #13d00020
 @dataclass(frozen=True)
 class Cost:
-    """What `cost` says: the ``work``, its ``seconds``, the ``share`` of time that is products, functions and numbers, and
-    ``memory`` in bytes beside the data."""
+    """What `cost` says: the ``work``, its ``seconds``, the ``share`` of time that is products, functions and numbers (the rest
+    depends on no size), and ``memory`` in bytes beside the data."""
 
     work: Work
     seconds: float
@@ -169,20 +169,22 @@ class Cost:
 
 @dataclass(frozen=True)
 class Counted:
-    """How a method is counted, by ``work(n, d, N, k, share)``; its N by default; and ``what``, for the reader of a table."""
+    """How a method is counted, by ``work(n, d, N, k, share)``; its N by default; T₀, in seconds; and ``what``, for the reader
+    of a table."""
 
     work: Callable[[int, int, int, int, float], Work]
     n_components: int
+    start: float
     what: str
 
 
 COUNTED: dict[str, Counted] = {
-    "StreamingRidge": Counted(_streaming, 1, "the inputs themselves"),
-    "RandomFeatureRidge": Counted(_feature_ridge, 500, "random features, in float64"),
-    "RBFRegressor": Counted(_network, 200, "centres, in float64"),
-    "EigenProRegressor": Counted(_eigenpro, 1, "all rows, 20 epochs without early stopping"),
-    "gram_solve": Counted(_exact, 1, "all rows, exactly"),
-    "random_feature_attention": Counted(_attention, 256, "one head; rows are positions"),
+    "StreamingRidge": Counted(_streaming, 1, 0.003, "the inputs themselves"),
+    "RandomFeatureRidge": Counted(_feature_ridge, 500, 0.01, "random features, in float64"),
+    "RBFRegressor": Counted(_network, 200, 0.05, "centres, in float64"),
+    "EigenProRegressor": Counted(_eigenpro, 1, 0.05, "all rows, 20 epochs without early stopping"),
+    "gram_solve": Counted(_exact, 1, 0.001, "all rows, exactly"),
+    "random_feature_attention": Counted(_attention, 256, 0.001, "one head; rows are positions"),
 }
 
 
@@ -228,5 +230,5 @@ def cost(
     integer(1, n=n, d=d, n_components=n_components, k=k)
     work = counted.work(n, d, n_components, k, 1.0 if choice("float64", "float32", dtype=dtype) == "float64" else 0.5)
     parts = work.products / machine.products, work.functions / machine.functions, work.numbers / machine.numbers
-    seconds = work.seconds(machine)
+    seconds = counted.start + work.seconds(machine)
     return Cost(work, seconds, tuple(part / seconds for part in parts), work.memory)

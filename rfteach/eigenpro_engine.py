@@ -22,7 +22,7 @@ from .bandwidth import fit_kernel
 from .features import RandomFourierFeatures
 from .kernel_ridge import tile_times
 from .preconditioning import Momentum, Preconditioner, critical_batch_size, eigenpro_step
-from .preconditioning import largest_step, mixed_product, preconditioner
+from .preconditioning import flattened, largest_step, mixed_product, preconditioner
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #bf56b040
 class KernelSpace:
@@ -153,7 +153,7 @@ def room_for_rows(cache_size, device):
     return (torch.cuda.mem_get_info(device)[0] + kept) / 2**21
 
 
-def preconditioner_for(K, n_eigen, unseen, n, features=None):
+def preconditioner_for(K, n_eigen, unseen, n, features=None, made=None):
     """`preconditioner` with up to ``n_eigen`` directions: half as many, and half again, while nλ_{k+1} is below β, (8.12), or lost.
 
     Parameters
@@ -165,9 +165,12 @@ def preconditioner_for(K, n_eigen, unseen, n, features=None):
         What `Preconditioner.calibrated` takes.
     n : int
         Rows of an epoch.
+    made : Preconditioner or None
+        Of the same rows, with at least as many directions, which are then not sought again.
     """
+    made = preconditioner(K, n_eigen, features=features) if made is None else made
     while True:
-        P = preconditioner(K, n_eigen, features=features)
+        P = flattened(made.found, K, n_eigen, features=features, least=made.least)
         calibrated = P.calibrated(*unseen)
         lost = P.lam < torch.finfo(K.dtype).eps ** 0.5 * float(K.diagonal().max())  # to rounding, in the kernel at other rows
         if n_eigen <= 1 or n * P.lam >= calibrated.beta and not lost:
@@ -175,7 +178,7 @@ def preconditioner_for(K, n_eigen, unseen, n, features=None):
         n_eigen = min(n_eigen, len(P.values)) // 2
 
 
-def plan(space, X, settings, factor=1.0):
+def plan(space, X, settings, factor=1.0, made=None):
     """Preconditioner, batch size and step for rows X in random order.
 
     Parameters
@@ -187,6 +190,8 @@ def plan(space, X, settings, factor=1.0):
         With ``n_subsample``, ``n_eigen``, ``batch_size``, ``step_size`` and ``cache_size``, such as an estimator.
     factor : float, default 1.0
         Part of the step that will be taken; "auto" flattens this part of the directions.
+    made : Preconditioner or None
+        From an earlier call for the same rows.
 
     Returns
     -------
@@ -205,10 +210,12 @@ def plan(space, X, settings, factor=1.0):
                 f"feature_map gives values up to {size:.3g}, whose squares {X.dtype} cannot hold; rescale them"
             )
     others = space.gram(X[unseen], X[:m])
+    most = min(160, m // 10) if settings.n_eigen == "auto" else settings.n_eigen
+    P = preconditioner(K, most, features=A) if made is None else made
     if settings.n_eigen == "auto":
-        P = preconditioner_for(K, int(factor * min(160, m // 10)), others, n, A)
-    else:
-        P = preconditioner(K, settings.n_eigen, features=A).calibrated(*others)
+        P = preconditioner_for(K, int(factor * most), others, n, A, P)
+    elif made is None:
+        P = P.calibrated(*others)
     batch = settings.batch_size
     if batch == "auto":
         room = CACHE if settings.cache_size == "auto" else max(settings.cache_size, 256)

@@ -262,7 +262,7 @@ def validated(trials, settings, limit, start, bar, share):
 
 def shortened(descent, data, settings, factor):
     """The descent from its start again, with this part of step and directions."""
-    P, batch_size, step = plan(descent.space, data.X, settings, factor)
+    P, batch_size, step = plan(descent.space, data.X, settings, factor, descent.P)
     new = replace(descent, P=P, batch_size=batch_size, step=step, factor=factor, cache=settings.cache, n_iter=0,
                   history={})
     return new.at(torch.zeros_like(descent.c))

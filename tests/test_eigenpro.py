@@ -28,10 +28,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+from rfteach import preconditioning
 from rfteach.arrays import memory_budget
 from rfteach.centers import CentersRegressor
 from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
-from rfteach.eigenpro_engine import FeatureSpace, KernelSpace, Rows, preconditioner_for
+from rfteach.eigenpro_engine import FeatureSpace, KernelSpace, Rows, open_space, plan, preconditioner_for
 from rfteach.eigenpro_training import flat, stalled
 from rfteach.features import RandomFourierFeatures
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
@@ -986,6 +987,21 @@ def test_as_many_directions_as_an_epoch_moves():
     rough = Laplacian(0.5)
     K, unseen = rough.gram(X[:200], X[:200]), (rough.gram(X[200:], X[200:]), rough.gram(X[200:], X[:200]))
     assert len(preconditioner_for(K, 20, unseen, 400).values) == 20  # a spectrum that falls slowly
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_directions_that_are_there_are_not_sought_again(features, monkeypatch):
+    """A part of the step takes fewer of the same directions: what a plan from the start gives, and nothing is decomposed."""
+    X = torch.from_numpy(np.random.default_rng(0).normal(size=(600, 2)))
+    given = {"feature_map": RandomFourierFeatures(bandwidth=1.0, n_components=300, random_state=0)} if features else {}
+    settings = EigenProRegressor(Laplacian(1.0), random_state=0, **given)
+    space, calls = open_space(settings, X, X[:, :1], 0), []
+    fresh, made = plan(space, X, settings, 0.25), plan(space, X, settings)[0]
+    monkeypatch.setattr(preconditioning, "leading_eigenpairs", calls.append)
+    again = plan(space, X, settings, 0.25, made)
+    assert not calls and len(again[0].values) == int(0.25 * 60) < len(made.values) and again[1:] == fresh[1:]
+    for name in ("values", "vectors", "weights", "lam", "beta", "least"):
+        torch.testing.assert_close(*(torch.as_tensor(getattr(P, name)) for P in (again[0], fresh[0])))
 
 
 def test_a_map_that_overwrites_its_rows():
