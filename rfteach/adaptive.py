@@ -307,7 +307,10 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         "cos": the name of the function of frequencies · x + phases.
     coef_ : numpy.ndarray of shape (N,) or (k, N)
     intercept_ : float or numpy.ndarray of shape (k,)
-        The prediction is intercept plus Σ coef cos(frequencies · x + phases).
+        The prediction is intercept plus Σ coef cos(frequencies · x + phases), for x within ``reach_``.
+    reach_ : numpy.ndarray of shape (d, 2)
+        The range of the training rows and a quarter of it on either side; an input further out counts as there. A plane
+        has no end.
     relevance_ : numpy.ndarray of shape (d,)
         The factors a of (10.24); zero for inputs that were dropped.
     bandwidth_ : numpy.ndarray of shape (d,)
@@ -428,8 +431,9 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         C = torch.from_numpy(np.concatenate([A.real, -A.imag], 1)).to(Y) * spread[:, None]
         offset = torch.as_tensor(offset, device="cpu").to(Y) * spread + centre
         W, b = torch.from_numpy(W), torch.from_numpy(b)
-        C, offset, W, b, _ = settle(found, X, C, offset, W, b, self.activation_)
-        store(self, C, offset, W, b, units, self._one_column)
+        n_waves = len(W)
+        C, offset, W, b, place = settle(found, X, C, offset, W, b, self.activation_)
+        store(self, C, offset, W, b, units, self._one_column, X, int((place < n_waves).sum()))
         if found is not None:
             learned = self.active_inputs_ if "expansion" in found.names else []
             self.active_inputs_ = np.union1d(learned, np.flatnonzero(self.frequencies_.any(0))).astype(int)

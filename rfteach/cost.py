@@ -223,7 +223,7 @@ def cost(
     >>> machine = Machine(products=1e11, functions=1e9, numbers=2e9)
     >>> found = cost("RandomFeatureRidge", 10**6, 20, n_components=2000, machine=machine)
     >>> round(found.seconds)
-    153
+    160
     """
     counted = COUNTED[choice(*COUNTED, name=name)]
     n_components = counted.n_components if n_components is None else n_components

@@ -87,26 +87,33 @@ def settle(
 # %% ../nbs/06e_expansion.ipynb #6e0a000b
 class Expansion(Regressor):
     """The base of regressors whose model is a sum of waves: it predicts from ``frequencies_``, ``phases_``,
-    ``coef_``, ``intercept_`` and ``activation_``.
+    ``coef_``, ``intercept_``, ``activation_`` and ``reach_``.
     """
 
     def _predict(self, X, like):
-        kept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_), self.frequencies_, self.phases_
-        C, offset, W, b = (torch.as_tensor(A, device="cpu") for A in kept)
-        C, offset = C.to(X), offset.to(X)
-        out = offset.repeat(len(X), 1)
-        if len(W):
-            phi = activation_function(self.activation_)
-            for rows in row_blocks(len(X), len(W) * X.element_size(), X.device):
-                out[rows] += (C @ wave_features(X[rows], W, b, phi).T).T
+        kept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_), self.frequencies_, self.phases_, self.reach_
+        C, offset, W, b, reach = (torch.as_tensor(A, device="cpu") for A in kept)
+        C, offset, reach = C.to(X), offset.to(X), reach.to(X)
+        out, phi = offset.repeat(len(X), 1), activation_function(self.activation_)
+        plane = slice(self._n_waves, None)
+        for rows in row_blocks(len(X), len(W) * X.element_size(), X.device):
+            for some, Z in (slice(self._n_waves), X[rows].clamp(*reach.T)), (plane, X[rows]):
+                if len(W[some]):
+                    out[rows] += (C[:, some] @ wave_features(Z, W[some], b[some], phi).T).T
         return out
 
 
 def store(
     model: Expansion, C: torch.Tensor, offset: torch.Tensor, W: torch.Tensor, b: torch.Tensor, units: torch.Tensor,
-    one_column: bool,
+    one_column: bool, X: torch.Tensor, n_waves: int,
 ) -> None:
-    """Set the waves of a model: C (k, N) and offset (k,) in units (k,) of the targets, W (N, d), b (N,)."""
+    """Set the waves of a model: C (k, N) and offset (k,) in units (k,) of the targets, W (N, d), b (N,).
+
+    From the place ``n_waves`` on they are those of a plane, which have no end; ``X`` (n, d) are the training rows.
+    """
+    low, high = X.amin(0).double().cpu().numpy(), X.amax(0).double().cpu().numpy()
+    beyond = high / 4 - low / 4
+    model.reach_, model._n_waves = np.stack([low - beyond, high + beyond], 1), n_waves
     C, offset = (C * units[:, None]).cpu().numpy(), (offset * units).cpu().numpy()
     model.frequencies_, model.phases_ = W.numpy(), b.numpy()
     model.coef_ = C[0] if one_column else C
@@ -237,7 +244,7 @@ class SparseExpansion(Expansion):
                        planes=isinstance(self.activation, str), fit_intercept=self.fit_intercept)
         C, offset, W, b, place = settle(choice, X, C, offset, W, b, self.activation)
         self.support_ = place.numpy()
-        store(self, C, offset, W, b, units, self._one_column)
+        store(self, C, offset, W, b, units, self._one_column, X, int((place < A.shape[1]).sum()))
         self._quantiles = weighted_quantiles(X, w).cpu().numpy()
 
     def _anova(self):

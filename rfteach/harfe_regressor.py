@@ -259,6 +259,9 @@ class HARFERegressor(IntervalMixin, SparseExpansion):
     coef_ : numpy.ndarray of shape (k,) or (n_targets, k)
         Coefficients of the features as they are, not of the scaled ones.
     intercept_ : float or numpy.ndarray of shape (n_targets,)
+    reach_ : numpy.ndarray of shape (d, 2)
+        The range of the training rows and a quarter of it on either side; an input further out counts as there. A plane
+        has no end.
     support_ : numpy.ndarray of shape (k,)
         Which of the N features are in use; from N on: waves so wide that they make up a plane.
     chosen_ : str or list of str

@@ -145,6 +145,9 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
     frequencies_ : numpy.ndarray of shape (s, d)
         Frequencies of the features in use, in radians per unit of X, float64.
     phases_ : numpy.ndarray of shape (s,)
+    reach_ : numpy.ndarray of shape (d, 2)
+        The range of the training rows and a quarter of it on either side; an input further out counts as there. A plane
+        has no end.
     support_ : numpy.ndarray of shape (s,)
         Which ones of the N features are in use, by any of the outputs; from N on: waves so wide that
         they make up a plane.

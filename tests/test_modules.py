@@ -26,6 +26,7 @@ Y1 = np.sin(Z[:, 0] + 0.5 * Z[:, 1]) + Z[:, 2] ** 2 + 0.3 * RNG.normal(size=120)
 Y2 = np.c_[Y1, 3 + 50 * Z[:, 3] * Z[:, 0] + 20 * RNG.normal(size=120)]
 TWO, THREE = np.where(Y1 > 1, "yes", "no"), np.digitize(Y1, [0.5, 1.5])
 NEW = np.concatenate([X[:10], X[10:30] + 0.3 * X.std(0) * RNG.normal(size=(20, 4))])
+NEW = np.concatenate([NEW, [X.min(0) - np.ptp(X, 0) / 2, X.max(0) + np.ptp(X, 0) / 2]])  # out of reach
 
 few = {"n_folds": None, "random_state": 0}
 waves = rt.RandomFourierFeatures("matern32", 2.0, 60, random_state=0)

@@ -15,13 +15,15 @@ from sklearn.linear_model import lars_path
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
+from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.arrays import memory_budget
 from rfteach.datasets import ishigami, ishigami_moments, sobol_g, sobol_g_moments
 from rfteach.features import fourier_features
+from rfteach.harfe_regressor import HARFERegressor
 from rfteach.kernels import Gaussian, Laplacian1, Matern
 from rfteach.anova import totals, weighted_quantiles
 from rfteach.bpdn import basis_pursuit_denoising
-from rfteach.orderq import feature_matrix, n_features_bound, n_samples_bound, sparse_frequencies
+from rfteach.orderq import activation_function, feature_matrix, n_features_bound, n_samples_bound, sparse_frequencies
 from rfteach.srfe import SRFERegressor
 
 # ---------------------------------------------------------------- frequencies
@@ -861,3 +863,37 @@ def test_quantiles_are_weighted_row_by_row():
     for row, level in zip(weighted_quantiles(X, w, 16), (np.arange(16) + 0.5) / 16):
         for x, column in zip(row, repeated.T):
             assert (column < x).double().mean() <= level <= (column <= x).double().mean()
+
+
+@pytest.mark.parametrize("model", [
+    SRFERegressor(200, random_state=0), HARFERegressor(200, random_state=0), HARFERegressor(200, activation="relu", random_state=0),
+    AdaptiveFeatureRegressor(200, random_state=0)], ids=["srfe", "harfe", "relu", "adaptive"])
+def test_waves_end_a_quarter_of_the_range_beyond_the_rows(model):
+    """And a plane goes on: with two outputs, one for each, in float32 too; an input that was constant has no say."""
+    rng = np.random.default_rng(0)
+    X, far = rng.uniform(-1, 3, (150, 3)), rng.normal(1, 4, (400, 3))
+    X[:, 2] = 5.0
+    Y = np.c_[np.sin(2 * X[:, 0]) * X[:, 1], X[:, 0] - 2 * X[:, 1] + 0.1 * rng.normal(size=150)]
+    model = clone(model).fit(X, Y)
+    low, high = X.min(0), X.max(0)
+    np.testing.assert_allclose(model.reach_, np.c_[low - (high - low) / 4, high + (high - low) / 4], rtol=1e-14)
+    assert model.chosen_ == ["expansion", "plane"]
+    for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 1e-3)):
+        found, edge = (model.predict(T.astype(dtype)) for T in (far, far.clip(*model.reach_.T)))
+        np.testing.assert_allclose(found[:, 0], edge[:, 0], rtol=tolerance, atol=tolerance)
+        steps = model.predict(np.multiply.outer(np.arange(0.0, 40.0, 10.0), [1.0, 1.0, 0.0]).astype(dtype))[:, 1]
+        np.testing.assert_allclose(np.diff(steps), np.diff(steps)[0], rtol=1e-3)
+    inside = far.clip(*model.reach_.T)
+    A = activation_function(model.activation_)(torch.from_numpy(inside @ model.frequencies_.T + model.phases_)).numpy()
+    np.testing.assert_allclose((A @ model.coef_.T + model.intercept_)[:, 0], model.predict(far)[:, 0], atol=1e-9)
+
+
+def test_counts_that_were_not_there():
+    """Waves whose coefficients cancel on counts of 0 to 2 were 13 variances off where a 3 comes."""
+    rng = np.random.default_rng(2)
+    X = rng.poisson(0.2, (2200, 20)).astype(float)
+    y = X[:, 0] * (1 + X[:, 1]) + X[:, 3] + 0.02 * rng.normal(size=2200)
+    model = HARFERegressor(random_state=0).fit(X[:200], y[:200])
+    outside = (X[200:] > X[:200].max(0)).any(1)
+    errors = (model.predict(X[200:]) - y[200:]) ** 2 / y[200:].var()
+    assert outside.sum() > 40 and errors[outside].mean() < 0.5 and errors[~outside].mean() < 0.01
