@@ -309,8 +309,8 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     intercept_ : float or numpy.ndarray of shape (k,)
         The prediction is intercept plus Σ coef cos(frequencies · x + phases), for x within ``reach_``.
     reach_ : numpy.ndarray of shape (d, 2)
-        The range of the training rows and a quarter of it on either side; an input further out counts as there. A plane
-        has no end.
+        The range of the training rows and ``bounds_``, and a quarter of it on either side; an input further out counts as
+        there. A plane goes on, for fifty times the range.
     relevance_ : numpy.ndarray of shape (d,)
         The factors a of (10.24); zero for inputs that were dropped.
     bandwidth_ : numpy.ndarray of shape (d,)
@@ -433,7 +433,8 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         W, b = torch.from_numpy(W), torch.from_numpy(b)
         n_waves = len(W)
         C, offset, W, b, place = settle(found, X, C, offset, W, b, self.activation_)
-        store(self, C, offset, W, b, units, self._one_column, X, int((place < n_waves).sum()))
+        inside = torch.cat([X, torch.from_numpy(self.bounds_.T).to(X)])
+        store(self, C, offset, W, b, units, self._one_column, inside, int((place < n_waves).sum()))
         if found is not None:
             learned = self.active_inputs_ if "expansion" in found.names else []
             self.active_inputs_ = np.union1d(learned, np.flatnonzero(self.frequencies_.any(0))).astype(int)

@@ -283,6 +283,7 @@ def begin_at_centers(
         P = preconditioner_for(K, k, unseen, len(rows), made=P)
     else:
         P = flattened(P.found, K, k, least=P.least).calibrated(*unseen)
+    P = replace(P, found=None)  # is not needed again
     B, delay, step, given = settings.batch_size, settings.delay, settings.step_size, settings.step_size != "auto"
     if B == "auto":
         enough = 2048 if X.device.type == "cpu" else len(rows)

@@ -495,11 +495,11 @@ class Descent:
             self.at(self.c)
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #352e2419
-def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None):
+def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None, again=False):
     """The `Descent` that starts from the constant, with all that an estimator's parameters ask for.
 
-    ``X`` (n, d) comes in random order, with targets ``Y`` (n, r) as they are; the others are those of the
-    descent.
+    ``X`` (n, d) comes in random order, with targets ``Y`` (n, r) as they are; ``again`` keeps what `plan` can use for
+    another part of the step; the others are those of the descent.
     """
     intercept = Y.new_zeros(Y.shape[1], dtype=torch.float64)
     if settings.fit_intercept:
@@ -507,6 +507,7 @@ def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None):
     Z, start = centred(Y, intercept, X, "y"), time.perf_counter()
     space = open_space(settings, X, Z, seed)
     P, batch_size, step = plan(space, X, settings, factor)
+    P = P if again else replace(P, found=None)
     c, given = X.new_zeros(space.n_columns, Y.shape[1]), settings.step_size != "auto"
     return Descent(space, P, batch_size, step, given, mistakes, intercept, c, seed, order, settings.cache, factor,
                    seconds_of_setup=time.perf_counter() - start,

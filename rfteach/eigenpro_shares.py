@@ -48,7 +48,7 @@ class SharedDescent(Descent):
         """The part of a descent at its start, which all processes have."""
         own, P, device = slice(talk.rank, None, talk.size), descent.P, descent.c.device
         there = {name: getattr(P, name).cpu() for name in ("values", "vectors", "weights")}
-        P, batch_size, step = talk.broadcast((replace(P, **there), descent.batch_size, descent.step), 0)
+        P, batch_size, step = talk.broadcast((replace(P, found=None, **there), descent.batch_size, descent.step), 0)
         P = replace(P, **{name: getattr(P, name).to(device) for name in there})
         space = SharedSpace(descent.space.kernel, descent.space.centers[own].contiguous(), talk)
         new = {field.name: getattr(descent, field.name) for field in fields(Descent)}

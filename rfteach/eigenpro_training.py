@@ -241,7 +241,7 @@ def held_out(settings, data, seed, mistakes):
     for held in parts_in_turn(row_hashes(data.X), n_val):
         held = torch.from_numpy(held).to(data.X.device)
         X, Y, X_val, Y_val = data.X[~held], data.Y[~held], data.X[held], data.Y[held]
-        descent = begin(settings, X, Y, seed, mistakes)
+        descent = begin(settings, X, Y, seed, mistakes, again=True)
         Y_val = centred(Y_val, descent.intercept, X, "y_val")
         yield descent, Data(X, centred(Y, descent.intercept, X, "y"), X_val, Y_val)
 

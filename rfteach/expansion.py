@@ -109,7 +109,7 @@ def store(
 ) -> None:
     """Set the waves of a model: C (k, N) and offset (k,) in units (k,) of the targets, W (N, d), b (N,).
 
-    From the place ``n_waves`` on they are those of a plane, which have no end; ``X`` (n, d) are the training rows.
+    From the place ``n_waves`` on they are those of a plane, which goes on; ``X`` (n, d) are rows within its reach.
     """
     low, high = X.amin(0).double().cpu().numpy(), X.amax(0).double().cpu().numpy()
     beyond = high / 4 - low / 4

@@ -261,7 +261,7 @@ class HARFERegressor(IntervalMixin, SparseExpansion):
     intercept_ : float or numpy.ndarray of shape (n_targets,)
     reach_ : numpy.ndarray of shape (d, 2)
         The range of the training rows and a quarter of it on either side; an input further out counts as there. A plane
-        has no end.
+        goes on, for fifty times the range.
     support_ : numpy.ndarray of shape (k,)
         Which of the N features are in use; from N on: waves so wide that they make up a plane.
     chosen_ : str or list of str

@@ -147,6 +147,8 @@ def _expansion(model, bounds, laws):
     W, b = np.asarray(model.frequencies_, float), np.asarray(model.phases_, float)
     if len(W) and int((W != 0).sum(1).max()) > 6:
         return None, "its frequencies look at more than six inputs each"
+    if (far := _beyond(model, W, bounds, laws)) is not None:
+        return None, f"its waves end at reach_, short of the bounds or the law of input {far}"
     C = np.asarray(model.coef_, float)
     shift = math.pi / 2 if activation == "sin" else 0.0
     if laws is not None and (fast := _too_fast(W, laws)) is not None:
@@ -155,6 +157,17 @@ def _expansion(model, bounds, laws):
     law = Uniform(bounds) if laws is None else Independent(laws)
     anova = WaveAnova(W, rows * np.exp(1j * (b - shift)), law)
     return (anova.mean() + offset, anova.terms(), unit, C.ndim == 1), ""
+
+
+def _beyond(model, W, bounds, laws):
+    """An input whose box, or all but a thousandth of its law, is not within the reach of the waves W that look at it, or None."""
+    if not hasattr(model, "reach_"):
+        return None
+    ends = bounds if laws is None else np.array([law.ppf(np.array([5e-4, 1 - 5e-4])) for law in laws])
+    low, high = model.reach_.T
+    slack = 1e-9 * (high - low)
+    far = W[: model._n_waves].any(0) & ((ends[:, 0] < low - slack) | (ends[:, 1] > high + slack))
+    return int(np.flatnonzero(far)[0]) if far.any() else None
 
 
 def _other_polynomials(model, indices, bounds, laws):

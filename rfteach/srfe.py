@@ -147,7 +147,7 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
     phases_ : numpy.ndarray of shape (s,)
     reach_ : numpy.ndarray of shape (d, 2)
         The range of the training rows and a quarter of it on either side; an input further out counts as there. A plane
-        has no end.
+        goes on, for fifty times the range.
     support_ : numpy.ndarray of shape (s,)
         Which ones of the N features are in use, by any of the outputs; from N on: waves so wide that
         they make up a plane.

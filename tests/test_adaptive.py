@@ -540,3 +540,13 @@ def test_the_evidence_is_that_of_weighted_rows(monkeypatch):
     X, w = rng.uniform(size=(50, 2)), rng.uniform(0.1, 3, 50)
     AdaptiveFeatureRegressor(20, n_frequencies=4, max_iter=3, tol=1.0, n_folds=None, random_state=0).fit(X, X[:, 0], sample_weight=w)
     np.testing.assert_allclose(np.sort(seen[0]), np.sort(w / w.mean()))
+
+
+def test_bounds_that_are_given_are_within_reach():
+    """Rows in the middle of a box that is given: waves go on to its edge, and a quarter beyond."""
+    rng = np.random.default_rng(0)
+    X, new = rng.uniform(-1, 1, (120, 2)), rng.uniform(-2, 2, (2000, 2))
+    f = lambda X: np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+    model = AdaptiveFeatureRegressor(200, bounds=[[-2, 2]] * 2, n_folds=None, random_state=0).fit(X, f(X))
+    np.testing.assert_allclose(model.reach_, [[-3, 3]] * 2)
+    assert np.mean((model.predict(new) - f(new)) ** 2) < 0.02 * f(new).var()

@@ -1002,6 +1002,8 @@ def test_directions_that_are_there_are_not_sought_again(features, monkeypatch):
     assert not calls and len(again[0].values) == int(0.25 * 60) < len(made.values) and again[1:] == fresh[1:]
     for name in ("values", "vectors", "weights", "lam", "beta", "least"):
         torch.testing.assert_close(*(torch.as_tensor(getattr(P, name)) for P in (again[0], fresh[0])))
+    monkeypatch.undo()
+    assert clone(settings).fit(X, X[:, 0])._descent.P.found is None  # a fitted model does not keep them
 
 
 def test_a_map_that_overwrites_its_rows():

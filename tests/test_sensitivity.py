@@ -13,12 +13,15 @@ from scipy.stats import norm, triang
 from scipy.stats import sobol_indices as scipy_indices
 from scipy.stats import t as student
 from scipy.stats import uniform
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
 import sensitivity as benchmark
+from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.chaos import SparsePCE, legendre_basis
 from rfteach.datasets import ishigami, sobol_g, sobol_g_moments
 from rfteach.effects import _dictionary, sensitivity
+from rfteach.harfe_regressor import HARFERegressor
 from rfteach.sobol import sobol_indices
 
 SHARES = "first", "total", "shapley"
@@ -266,3 +269,19 @@ def test_rows_of_other_laws_are_refused():
 def test_wrong_arguments_are_named(call, words):
     with pytest.raises((ValueError, TypeError), match=words):
         call(*draw(0, 60))
+
+
+@pytest.mark.parametrize("model", [HARFERegressor(200, random_state=0), AdaptiveFeatureRegressor(200, n_folds=None, random_state=0)],
+                         ids=["harfe", "adaptive"])
+def test_waves_that_end_have_no_closed_form(model):
+    """Beyond the reach of the waves the closed form is not of what is predicted: points are, and are within their errors of it inside."""
+    X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+    model = clone(model).fit(X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2 / 2 + X[:, 0] * X[:, 1])
+    near, far = [[-1.4, 1.4]] * 2, [[-4.0, 4.0]] * 2
+    assert sobol_indices(model, bounds=near).method == "analytic" and sobol_indices(model, bounds=far).method == "qmc"
+    exact, points = sobol_indices(model, bounds=near), sobol_indices(model, bounds=near, method="qmc", random_state=0)
+    np.testing.assert_allclose(exact.total, points.total, atol=0.02)
+    with pytest.raises(ValueError, match="its waves end at reach_, short of the bounds or the law of input 0"):
+        sobol_indices(model, bounds=far, method="analytic")
+    assert sobol_indices(model, laws=[norm(0, 0.4)] * 2).method == "analytic"
+    assert sobol_indices(model, laws=[norm(0, 1.0)] * 2).method == "qmc"
