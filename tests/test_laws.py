@@ -219,12 +219,12 @@ def test_outside_of_the_laws():
 def test_waves_under_laws_against_the_sampler(Estimator):
     rng = np.random.default_rng(0)
     laws = [stats.norm(0, 0.5), stats.gamma(3, scale=0.2), stats.triang(0.3), SAMPLE / 5]
-    X = np.column_stack([stats.norm(0, 0.5).rvs(300, random_state=rng), stats.gamma(3, scale=0.2).rvs(300, random_state=rng),
-                         stats.triang(0.3).rvs(300, random_state=rng), rng.choice(SAMPLE / 5, 300)])
+    X = np.column_stack([stats.norm(0, 0.5).rvs(600, random_state=rng), stats.gamma(3, scale=0.2).rvs(600, random_state=rng),
+                         stats.triang(0.3).rvs(600, random_state=rng), rng.choice(SAMPLE / 5, 600)])
     y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + X[:, 3]
     model = Estimator(400, random_state=0).fit(X, y)
     found = sobol_indices(model, laws=laws, order=2)
-    assert found.method == "analytic"
+    assert found.method == "analytic"  # the rows are many enough for the waves to reach all but a thousandth of each law
     sampled = sobol_indices(model, laws=laws, method="qmc", n_points=2**15)
     np.testing.assert_allclose(found.mean, sampled.mean, atol=0.01)
     np.testing.assert_allclose(found.variance, sampled.variance, rtol=0.03)
