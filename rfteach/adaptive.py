@@ -310,7 +310,10 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         The prediction is intercept plus Σ coef cos(frequencies · x + phases), for x within ``reach_``.
     reach_ : numpy.ndarray of shape (d, 2)
         The range of the training rows and ``bounds_``, and a quarter of it on either side; an input further out counts as
-        there. A plane goes on, for fifty times the range.
+        there.
+    n_waves_ : int
+        How many of these features, from the first on, end at ``reach_``; any others make up a plane, which goes on, for fifty
+        times the range.
     relevance_ : numpy.ndarray of shape (d,)
         The factors a of (10.24); zero for inputs that were dropped.
     bandwidth_ : numpy.ndarray of shape (d,)

@@ -23,7 +23,7 @@ from .arrays import ArrayLike, all_or_nothing, as_tensor
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_hashes
-from .eigenpro_engine import KernelSpace, centred, mean_square, own_kernel, preconditioner_for
+from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, own_kernel, preconditioner_for
 from .eigenpro_training import flat, new_seed, parts_in_turn, slow_down, stalled
 from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
 from .intervals import IntervalMixin, ProbabilityMixin
@@ -272,7 +272,7 @@ def begin_at_centers(
         Z, rest = as_tensor(settings.centers, name="centers")[0].to(X, copy=True), rows
         same_columns(X=X, centers=Z)
     p, S = len(Z), Z[:2000]
-    k = int(factor * min(160, len(S) // 10)) if settings.n_eigen == "auto" else settings.n_eigen
+    k = int(factor * most_directions(len(S))) if settings.n_eigen == "auto" else settings.n_eigen
     U = X[np.sort(rest[-max(len(S), 500) :])]
     K, project = kernel.gram(S, S), Projection(kernel, Z)
     P = preconditioner(K, k + 1)
@@ -280,7 +280,7 @@ def begin_at_centers(
         k = min(k, max(0, int((len(S) * P.values > RAISED).sum()) - 1))
     unseen = kernel.gram(U, U), kernel.gram(U, S)
     if settings.n_eigen == "auto":
-        P = preconditioner_for(K, k, unseen, len(rows), made=P)
+        P = preconditioner_for(P, K, k, unseen, len(rows))
     else:
         P = flattened(P.found, K, k, least=P.least).calibrated(*unseen)
     P = replace(P, found=None)  # is not needed again

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .checks import choice, integer, number
+from .eigenpro_engine import most_directions, subsample_size
 from .ridge import PANEL
 
 # %% ../nbs/13e_cost.ipynb #13d00010
@@ -140,12 +141,13 @@ def _network(n, d, m, k, share):
 
 
 def _eigenpro(n, d, N, k, share, epochs=20):
-    m = min(n, 2000 if n < 100_000 else 4000)
-    held = min(1.0, _CACHE / (8 * share * n * n))
-    setup = _kernel(m, d, m).times(2) + Work(48 * min(160, m // 10) * m * m, 0, 4 * m * m, 32 * share * m * m)
+    m = subsample_size(n)
+    s, held = most_directions(m), min(1.0, _CACHE / (8 * share * n * n))
+    setup = _kernel(m, d, m).times(2) + Work(48 * s * m * m, 0, 4 * m * m, 32 * share * m * m)
     rows = Work(n * n * d, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * (held * n * n + n * d))
-    passes = Work(0, 0, (1 + k) * n * n + 4 * m * min(160, m // 10) * n / 512).times(epochs) + _kernel(n, d, n).times((1 - held) * (epochs - 1))
-    return (setup + rows + passes).times(share)
+    passes = Work(0, 0, (1 + k) * n * n + 4 * m * s * n / 512).times(epochs)
+    again = _kernel(n, d, n).times((1 - held) * (epochs - 1))
+    return (setup + rows + passes + again).times(share)
 
 
 def _streaming(n, d, N, k, share):

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CACHE', 'KernelSpace', 'FeatureSpace', 'outside', 'open_space', 'own_kernel', 'own_map', 'room_for_rows',
-           'preconditioner_for', 'plan', 'Rows', 'Data', 'mean_square', 'centred', 'squared_errors', 'wrong_labels',
-           'Descent', 'begin']
+           'subsample_size', 'most_directions', 'preconditioner_for', 'plan', 'Rows', 'Data', 'mean_square', 'centred',
+           'squared_errors', 'wrong_labels', 'Descent', 'begin']
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #732854d3
 import time
@@ -153,11 +153,24 @@ def room_for_rows(cache_size, device):
     return (torch.cuda.mem_get_info(device)[0] + kept) / 2**21
 
 
-def preconditioner_for(K, n_eigen, unseen, n, features=None, made=None):
-    """`preconditioner` with up to ``n_eigen`` directions: half as many, and half again, while nλ_{k+1} is below β, (8.12), or lost.
+def subsample_size(n):
+    """How many of n rows directions are found from, by default."""
+    return min(n, max(2000, n // 10), 4000)
+
+
+def most_directions(m):
+    """How many directions of m rows are flattened at most, by default."""
+    return min(m // 10, max(160, 2 * m // 25))
+
+
+def preconditioner_for(made, K, n_eigen, unseen, n, features=None):
+    """`preconditioner` with up to ``n_eigen`` directions: none beyond those that rounding hides, and half as many, and half
+    again, while nλ_{k+1} is below β, (8.12).
 
     Parameters
     ----------
+    made : Preconditioner
+        Of the same rows, with at least as many directions, which are not sought again.
     K, features : torch.Tensor of shape (m, m), and (m, N) or None
         As for `preconditioner`.
     n_eigen : int
@@ -165,15 +178,13 @@ def preconditioner_for(K, n_eigen, unseen, n, features=None, made=None):
         What `Preconditioner.calibrated` takes.
     n : int
         Rows of an epoch.
-    made : Preconditioner or None
-        Of the same rows, with at least as many directions, which are then not sought again.
     """
-    made = preconditioner(K, n_eigen, features=features) if made is None else made
+    floor = torch.finfo(K.dtype).eps ** 0.5 * float(K.diagonal().max())  # of λ, for rounding in the kernel at other rows
+    n_eigen = min(n_eigen, max(1, int((made.found.values >= floor * len(K)).sum()) - 1))
     while True:
         P = flattened(made.found, K, n_eigen, features=features, least=made.least)
         calibrated = P.calibrated(*unseen)
-        lost = P.lam < torch.finfo(K.dtype).eps ** 0.5 * float(K.diagonal().max())  # to rounding, in the kernel at other rows
-        if n_eigen <= 1 or n * P.lam >= calibrated.beta and not lost:
+        if n_eigen <= 1 or n * P.lam >= calibrated.beta:
             return calibrated
         n_eigen = min(n_eigen, len(P.values)) // 2
 
@@ -200,7 +211,7 @@ def plan(space, X, settings, factor=1.0, made=None):
     step : float
     """
     n, m = len(X), settings.n_subsample
-    m = min(n, (2000 if n < 100_000 else 4000) if m == "auto" else m)
+    m = subsample_size(n) if m == "auto" else min(n, m)
     unseen = slice(m, 2 * m) if n >= 2 * m else slice(n - m, n)
     K, A = space.gram(X[:m])
     if A is not None:
@@ -210,10 +221,10 @@ def plan(space, X, settings, factor=1.0, made=None):
                 f"feature_map gives values up to {size:.3g}, whose squares {X.dtype} cannot hold; rescale them"
             )
     others = space.gram(X[unseen], X[:m])
-    most = min(160, m // 10) if settings.n_eigen == "auto" else settings.n_eigen
+    most = most_directions(m) if settings.n_eigen == "auto" else settings.n_eigen
     P = preconditioner(K, most, features=A) if made is None else made
     if settings.n_eigen == "auto":
-        P = preconditioner_for(K, int(factor * most), others, n, A, P)
+        P = preconditioner_for(P, K, int(factor * most), others, n, A)
     elif made is None:
         P = P.calibrated(*others)
     batch = settings.batch_size

@@ -87,7 +87,7 @@ def settle(
 # %% ../nbs/06e_expansion.ipynb #6e0a000b
 class Expansion(Regressor):
     """The base of regressors whose model is a sum of waves: it predicts from ``frequencies_``, ``phases_``,
-    ``coef_``, ``intercept_``, ``activation_`` and ``reach_``.
+    ``coef_``, ``intercept_``, ``activation_``, ``reach_`` and ``n_waves_``.
     """
 
     def _predict(self, X, like):
@@ -95,9 +95,9 @@ class Expansion(Regressor):
         C, offset, W, b, reach = (torch.as_tensor(A, device="cpu") for A in kept)
         C, offset, reach = C.to(X), offset.to(X), reach.to(X)
         out, phi = offset.repeat(len(X), 1), activation_function(self.activation_)
-        plane = slice(self._n_waves, None)
+        waves, plane = slice(self.n_waves_), slice(self.n_waves_, None)
         for rows in row_blocks(len(X), len(W) * X.element_size(), X.device):
-            for some, Z in (slice(self._n_waves), X[rows].clamp(*reach.T)), (plane, X[rows]):
+            for some, Z in (waves, X[rows].clamp(*reach.T)), (plane, X[rows]):
                 if len(W[some]):
                     out[rows] += (C[:, some] @ wave_features(Z, W[some], b[some], phi).T).T
         return out
@@ -113,7 +113,7 @@ def store(
     """
     low, high = X.amin(0).double().cpu().numpy(), X.amax(0).double().cpu().numpy()
     beyond = high / 4 - low / 4
-    model.reach_, model._n_waves = np.stack([low - beyond, high + beyond], 1), n_waves
+    model.reach_, model.n_waves_ = np.stack([low - beyond, high + beyond], 1), n_waves
     C, offset = (C * units[:, None]).cpu().numpy(), (offset * units).cpu().numpy()
     model.frequencies_, model.phases_ = W.numpy(), b.numpy()
     model.coef_ = C[0] if one_column else C

@@ -285,7 +285,7 @@ def _(model):
 @predictor.register(Expansion)
 def _(model):
     W, b, C = model.frequencies_, model.phases_, np.atleast_2d(model.coef_).T
-    phi, n, offset = (activation_function(model.activation_),), model._n_waves, np.atleast_1d(model.intercept_)
+    phi, n, offset = (activation_function(model.activation_),), model.n_waves_, np.atleast_1d(model.intercept_)
     waves = torch.nn.Sequential(Between(*model.reach_.T), Waves(W[:n], b[:n], phi), Plane(C[:n], offset))
     plane = torch.nn.Sequential(Waves(W[n:], b[n:], phi), Plane(C[n:], 0 * offset))
     return _output(model, np.ndim(model.coef_) == 1, Sum([waves, plane] if n < len(W) else [waves]))

@@ -166,7 +166,7 @@ def _beyond(model, W, bounds, laws):
     ends = bounds if laws is None else np.array([law.ppf(np.array([5e-4, 1 - 5e-4])) for law in laws])
     low, high = model.reach_.T
     slack = 1e-9 * (high - low)
-    far = W[: model._n_waves].any(0) & ((ends[:, 0] < low - slack) | (ends[:, 1] > high + slack))
+    far = W[: model.n_waves_].any(0) & ((ends[:, 0] < low - slack) | (ends[:, 1] > high + slack))
     return int(np.flatnonzero(far)[0]) if far.any() else None
 
 

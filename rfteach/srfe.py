@@ -146,8 +146,10 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
         Frequencies of the features in use, in radians per unit of X, float64.
     phases_ : numpy.ndarray of shape (s,)
     reach_ : numpy.ndarray of shape (d, 2)
-        The range of the training rows and a quarter of it on either side; an input further out counts as there. A plane
-        goes on, for fifty times the range.
+        The range of the training rows and a quarter of it on either side; an input further out counts as there.
+    n_waves_ : int
+        How many of these features, from the first on, end at ``reach_``; any others make up a plane, which goes on, for fifty
+        times the range.
     support_ : numpy.ndarray of shape (s,)
         Which ones of the N features are in use, by any of the outputs; from N on: waves so wide that
         they make up a plane.

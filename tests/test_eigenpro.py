@@ -32,7 +32,8 @@ from rfteach import preconditioning
 from rfteach.arrays import memory_budget
 from rfteach.centers import CentersRegressor
 from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
-from rfteach.eigenpro_engine import FeatureSpace, KernelSpace, Rows, open_space, plan, preconditioner_for
+from rfteach.eigenpro_engine import (FeatureSpace, KernelSpace, Rows, most_directions, open_space, plan, preconditioner_for,
+                                     subsample_size)
 from rfteach.eigenpro_training import flat, stalled
 from rfteach.features import RandomFourierFeatures
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
@@ -978,7 +979,7 @@ def test_as_many_directions_as_an_epoch_moves():
         return n * P.lam >= P.calibrated(*unseen).beta and P.lam > 1.5e-8
 
     for n in (400, 20, 10**12):
-        P = preconditioner_for(K, 20, unseen, n)
+        P = preconditioner_for(preconditioner(K, 20), K, 20, unseen, n)
         k = len(P.values)
         assert k < 20 and (moves(k, n) or k == 1) and not moves(2 * k, n)
         same = preconditioner(K, k).calibrated(*unseen)
@@ -986,7 +987,16 @@ def test_as_many_directions_as_an_epoch_moves():
         assert (P.lam, P.beta) == (same.lam, same.beta)
     rough = Laplacian(0.5)
     K, unseen = rough.gram(X[:200], X[:200]), (rough.gram(X[200:], X[200:]), rough.gram(X[200:], X[:200]))
-    assert len(preconditioner_for(K, 20, unseen, 400).values) == 20  # a spectrum that falls slowly
+    assert len(preconditioner_for(preconditioner(K, 20), K, 20, unseen, 400).values) == 20  # a spectrum that falls slowly
+
+
+def test_directions_grow_with_the_rows():
+    for n, m, k in [(5, 5, 0), (900, 900, 90), (1900, 1900, 160), (20_000, 2000, 160), (30_000, 3000, 240), (10**6, 4000, 320)]:
+        assert (subsample_size(n), most_directions(m)) == (m, k)
+    X = torch.from_numpy(np.random.default_rng(0).normal(size=(24_000, 5)).astype(np.float32))
+    settings = EigenProRegressor(Laplacian(0.7), random_state=0)
+    P = plan(open_space(settings, X, X[:, :1], 0), X, settings)[0]
+    assert P.vectors.shape == (2400, 192)
 
 
 @pytest.mark.parametrize("features", [False, True])
