@@ -158,9 +158,9 @@ def subsample_size(n):
     return min(n, max(2000, n // 10), 4000)
 
 
-def most_directions(m):
-    """How many directions of m rows are flattened at most, by default."""
-    return min(m // 10, max(160, 2 * m // 25))
+def most_directions(n_subsample):
+    """How many directions are flattened at most, by default."""
+    return min(n_subsample // 10, max(160, 2 * n_subsample // 25))
 
 
 def preconditioner_for(made, K, n_eigen, unseen, n, features=None):
