@@ -164,8 +164,7 @@ def most_directions(n_subsample):
 
 
 def preconditioner_for(made, K, n_eigen, unseen, n, features=None):
-    """`preconditioner` with up to ``n_eigen`` directions: none beyond those that rounding hides, and half as many, and half
-    again, while nλ_{k+1} is below β, (8.12).
+    """`preconditioner` with up to ``n_eigen`` directions: half as many, and half again, while nλ_{k+1} is below β, (8.12), or lost.
 
     Parameters
     ----------
@@ -179,12 +178,11 @@ def preconditioner_for(made, K, n_eigen, unseen, n, features=None):
     n : int
         Rows of an epoch.
     """
-    floor = torch.finfo(K.dtype).eps ** 0.5 * float(K.diagonal().max())  # of λ, for rounding in the kernel at other rows
-    n_eigen = min(n_eigen, max(1, int((made.found.values >= floor * len(K)).sum()) - 1))
     while True:
         P = flattened(made.found, K, n_eigen, features=features, least=made.least)
         calibrated = P.calibrated(*unseen)
-        if n_eigen <= 1 or n * P.lam >= calibrated.beta:
+        lost = P.lam < torch.finfo(K.dtype).eps ** 0.5 * float(K.diagonal().max())  # to rounding, in the kernel at other rows
+        if n_eigen <= 1 or n * P.lam >= calibrated.beta and not lost:
             return calibrated
         n_eigen = min(n_eigen, len(P.values)) // 2
 
