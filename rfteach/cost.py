@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .checks import choice, integer, number
-from .eigenpro_engine import most_directions, subsample_size
+from .eigenpro_engine import CACHE, most_directions, subsample_size
 from .ridge import PANEL
 
 # %% ../nbs/13e_cost.ipynb #13d00010
@@ -121,9 +121,6 @@ def _ridge(n, N, k, rows, copy):
     return rows + Work(_half(N, n) + 2 * n * n * N + _eigen(n), 0, 6 * n * N, held) + scores
 
 # %% ../nbs/13e_cost.ipynb #13d00017
-_CACHE = 2**31  # bytes of kernel rows that EigenPro keeps
-
-
 def _exact(n, d, N, k, share):
     solve = Work((_CHOLESKY + 0.45) * n**3 + 2 * n * n * k, 0, 4 * n * n, 9 * share * n * n)
     return (_kernel(n, d, n) + solve).times(share)
@@ -142,7 +139,7 @@ def _network(n, d, m, k, share):
 
 def _eigenpro(n, d, N, k, share, epochs=20):
     m = subsample_size(n)
-    s, held = most_directions(m), min(1.0, _CACHE / (8 * share * n * n))
+    s, held = most_directions(m), min(1.0, CACHE * 2**20 / (8 * share * n * n))
     setup = _kernel(m, d, m).times(2) + Work(48 * s * m * m, 0, 4 * m * m, 32 * share * m * m)
     rows = Work(n * n * d, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * (held * n * n + n * d))
     passes = Work(0, 0, (1 + k) * n * n + 4 * m * s * n / 512).times(epochs)
