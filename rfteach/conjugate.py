@@ -125,9 +125,9 @@ def _products(kernel, X, memory, balanced, talk=None):
             T = empty((rows.stop - rows.start, cols.stop - cols.start), X.dtype, X.device)
             tile(rows, cols, T)
             T.sub_(constant)
-            out[:, cols] += a[:, rows] @ T
+            out[:, cols].add_(a[:, rows] @ T)
             beyond = slice(max(rows.stop, cols.start), cols.stop)
-            out[:, rows] += a[:, beyond] @ T[:, beyond.start - cols.start :].T
+            out[:, rows].add_(a[:, beyond] @ T[:, beyond.start - cols.start :].T)
 
     def times(a):
         unit = a.abs().amax(0)

@@ -35,11 +35,11 @@ def add_gram(G: torch.Tensor, B: torch.Tensor) -> None:
     def add(rows, cols):
         if B.ndim == 3:
             for runs in B.split(max(1, block_bytes(B.device) // (strip * N * B.itemsize))):
-                G[rows, cols] += (runs[..., rows].mT @ runs[..., cols]).sum(0, dtype=G.dtype)
+                G[rows, cols].add_((runs[..., rows].mT @ runs[..., cols]).sum(0, dtype=G.dtype))
         elif B.dtype == G.dtype:
             G[rows, cols].addmm_(B[:, rows].T, B[:, cols])
         else:
-            G[rows, cols] += B[:, rows].T @ B[:, cols]
+            G[rows, cols].add_(B[:, rows].T @ B[:, cols])  # += would copy the part onto itself afterwards
 
     for start in range(0, N, strip):
         stop = min(start + strip, N)
