@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .checks import choice, integer, number
-from .eigenpro_engine import CACHE, most_directions, subsample_size
+from .eigenpro_engine import BATCH, CACHE, most_directions, subsample_size
 from .ridge import PANEL
 
 # %% ../nbs/13e_cost.ipynb #13d00010
@@ -142,7 +142,7 @@ def _eigenpro(n, d, N, k, share, epochs=20):
     s, held = most_directions(m), min(1.0, CACHE * 2**20 / (8 * share * n * n))
     setup = _kernel(m, d, m).times(2) + Work(48 * s * m * m, 0, 4 * m * m, 32 * share * m * m)
     rows = Work(n * n * d, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * (held * n * n + n * d))
-    passes = Work(0, 0, (1 + k) * n * n + 4 * m * s * n / 512).times(epochs)
+    passes = Work(0, 0, (1 + k) * n * n + 4 * m * s * n / BATCH).times(epochs)
     again = _kernel(n, d, n).times((1 - held) * (epochs - 1))
     return (setup + rows + passes + again).times(share)
 
