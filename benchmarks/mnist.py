@@ -78,7 +78,7 @@ def measure(name, parameters, data, folder, cache_size):
             "rows": len(X), "test": [round(100 * e, 2) for e in history["validation_error"]],
             "training while it learns": [round(100 * e, 2) for e in history["train_error"]],
             "training after": {str(epoch): round(100 * e, 3) for epoch, e in history.get("after", [])},
-            "epochs": [round(s, 2) for s in history["seconds"]]}
+            "epochs": [round(s, 2) for s in history["seconds"]], "cpu": machine()["cpu"]}
 
 
 def summary(record):
