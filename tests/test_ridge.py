@@ -28,6 +28,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rfteach.arrays import memory_budget
 from rfteach.conjugate import KernelRidgeRegressor
@@ -342,6 +343,22 @@ def test_products_are_added_to_the_lower_triangle(dtype, columns, layout):
     assert (G - exact).tril().abs().max() < 200 * torch.finfo(dtype).eps
     if layout != "a view":
         assert torch.equal(G.triu(PANEL), exact.triu(PANEL))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("runs", [(), (3,)])
+def test_products_are_added_where_they_belong_and_not_copied(dtype, runs):
+    """`G[rows, cols] += P` would write each part a second time: Python assigns the sum to the part that it came from."""
+    ran = []
+
+    class Heard(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            ran.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    with Heard():
+        add_gram(torch.zeros(700, 700, dtype=torch.float64), torch.ones(*runs, 5, 700, dtype=dtype))
+    assert {"addmm_", "add_"} & set(ran) and "copy_" not in ran
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
