@@ -140,7 +140,8 @@ def own_map(feature_map, X, Y, seed):
     return map_.fit(outside(X.clone()), y)
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #fd676758
-CACHE, BATCH = 2048, 512  # MiB; most rows of a batch on a CPU
+CACHE = 2048  # MiB
+BATCH = 512  # most rows of a batch on a CPU
 
 
 def room_for_rows(cache_size, device):
