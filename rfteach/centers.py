@@ -518,7 +518,7 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         The model, its memory and the price of a prediction grow with p, and with nothing else.
     n_eigen : int or "auto", default "auto"
         How many directions are flattened, estimated from at most 2000 of the centres; "auto" is 160, or a tenth of
-        these where that is less, and half as many where an epoch would move them too little, see `EigenProRegressor`.
+        these where that is less, and fewer where an epoch would move them too little, see `EigenProRegressor`.
         Beyond 12 000 centres only directions whose eigenvalue is above 1e-3 are, see `Projection`.
     batch_size : int or "auto", default "auto"
         Rows in a step. "auto" is the critical batch size (8.12), on a CPU at most 2048, and no more than fill 256 MiB.

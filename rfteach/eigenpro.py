@@ -358,10 +358,10 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         space of its features, and the kernel is not used.
     n_eigen : int or "auto", default "auto"
         How many directions k are flattened; 0 is plain stochastic gradient descent. "auto" is 160, or a tenth of the
-        subsample where that is less, or 8 % of it where that is more, and half of them, and half again, where the spectrum
-        falls so fast that an epoch would move them too little.
+        subsample where that is less, or 8 % of it where that is more, and fewer where the spectrum falls so fast that an
+        epoch would move them too little, or that the last ones would have little more than noise.
     n_subsample : int or "auto", default "auto"
-        Rows m that the directions are estimated from. "auto" is a tenth of the rows, at least 2000 and at most 4000.
+        Rows m that the directions are estimated from. "auto" is a tenth of the rows, at least 2000 and at most 6000.
     batch_size : int or "auto", default "auto"
         Rows in a step. "auto" is half of the critical batch size (8.12), on a CPU at most 512, and no more than fill
         half of ``cache_size`` (or of 256 MiB; of 2048 where that is "auto").

@@ -156,7 +156,7 @@ def room_for_rows(cache_size, device):
 
 def subsample_size(n):
     """How many of n rows directions are found from, by default."""
-    return min(n, max(2000, n // 10), 4000)
+    return min(n, max(2000, n // 10), 6000)
 
 
 def most_directions(n_subsample):
@@ -165,7 +165,7 @@ def most_directions(n_subsample):
 
 
 def preconditioner_for(made, K, n_eigen, unseen, n, features=None):
-    """`preconditioner` with up to ``n_eigen`` directions: half as many, and half again, while nλ_{k+1} is below β, (8.12), or lost.
+    """`preconditioner` with up to ``n_eigen`` directions: a quarter less, and again, while nλ_{k+1} < β, (8.12), or λ_{k+1} is tiny.
 
     Parameters
     ----------
@@ -182,10 +182,9 @@ def preconditioner_for(made, K, n_eigen, unseen, n, features=None):
     while True:
         P = flattened(made.found, K, n_eigen, features=features, least=made.least)
         calibrated = P.calibrated(*unseen)
-        lost = P.lam < torch.finfo(K.dtype).eps ** 0.5 * float(K.diagonal().max())  # to rounding, in the kernel at other rows
-        if n_eigen <= 1 or n * P.lam >= calibrated.beta and not lost:
+        if n_eigen <= 1 or P.lam >= max(calibrated.beta / n, 1e-5 * float(K.diagonal().max())):
             return calibrated
-        n_eigen = min(n_eigen, len(P.values)) // 2
+        n_eigen = 3 * min(n_eigen, len(P.values)) // 4
 
 
 def plan(space, X, settings, factor=1.0, made=None):

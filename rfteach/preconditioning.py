@@ -290,7 +290,7 @@ def flattened(
 ) -> Preconditioner:
     """What `preconditioner` makes of the leading pairs of K, which are there and more than n_eigen if K has as many."""
     m, S, V = len(K), found.values, found.vectors
-    rank = int((S > m * torch.finfo(K.dtype).eps * S[0]).sum())
+    rank = int((S > m**0.5 * torch.finfo(K.dtype).eps * S[0]).sum())
     k = max(0, min(n_eigen, rank - 1))
     left = float(S[min(k, len(S) - 1)].clamp(min=0))
     S, V = S[:k], V[:, :k].contiguous()
