@@ -82,8 +82,8 @@ class Case:
     rounding : float
         The same for another order of the same sums: memory layout, threads, units. More for
         Nyström features, where the least eigenvalue that is kept has half of the digits, for an RBF network,
-        whose penalty is next to nothing where targets have no noise, and for steps at centres, whose size is one over
-        an eigenvalue that rounding may reach.
+        whose penalty is next to nothing where targets have no noise, and for steps at centres, whose projection makes
+        more of rounding.
     limits : bool
         Whether units in which exponents overflow may be refused, clearly.
     goes_on : bool
@@ -189,9 +189,9 @@ def cases():
         Case(lambda: EigenProClassifier(max_iter=3, random_state=0), eigen, True, parts={}, refuses=one_label,
              large=(5_000, size, 5_000)),
         Case(lambda: CentersRegressor(centers=8, max_iter=3, random_state=0), dict(centers=[4, 8]), True, True, parts={},
-             rounding=1e-5, large=(20_000, dict(centers=200, max_iter=1), 200)),
+             rounding=1e-6, large=(20_000, dict(centers=200, max_iter=1), 200)),
         Case(lambda: CentersClassifier(centers=8, max_iter=3, random_state=0), dict(centers=[4, 8]), True, parts={},
-             rounding=1e-3, refuses=one_label, large=(20_000, dict(centers=200, max_iter=1), 200)),
+             rounding=1e-6, refuses=one_label, large=(20_000, dict(centers=200, max_iter=1), 200)),
         Case(lambda: GradientPCA(random_state=0), dict(alpha=[0.0, 0.1]), True, parts={}, seen=products),
         Case(lambda: SparsePCE(3), dict(degree=[1, 2]), True, True),
         Case(lambda: AnisotropicKernelPCA(2), dict(n_components=[1, 2]), True, seen=products),

@@ -179,10 +179,11 @@ def preconditioner_for(made, K, n_eigen, unseen, n, features=None):
     n : int
         Rows of an epoch.
     """
+    tiny = 1e-5 * float(K.diagonal().max())
     while True:
         P = flattened(made.found, K, n_eigen, features=features, least=made.least)
         calibrated = P.calibrated(*unseen)
-        if n_eigen <= 1 or P.lam >= max(calibrated.beta / n, 1e-5 * float(K.diagonal().max())):
+        if n_eigen <= 1 or P.lam >= max(calibrated.beta / n, tiny):
             return calibrated
         n_eigen = 3 * min(n_eigen, len(P.values)) // 4
 

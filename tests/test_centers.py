@@ -255,14 +255,14 @@ def test_an_automatic_step_that_diverges_is_halved(monkeypatch):
 def test_a_piece_that_diverges_costs_only_itself():
     """Coefficients of earlier pieces, which cannot come again, are what the halved step starts from."""
     X, Y, _ = problem()
-    model = CentersRegressor(centers=20, batch_size=10, random_state=0).partial_fit(X, Y)
+    model = CentersRegressor(centers=20, n_eigen=2, batch_size=10, random_state=0).partial_fit(X, Y)
     for _ in range(20):
         model.partial_fit(X, Y)
     before = ((model.predict(X) - Y) ** 2).mean()
     model._descent.step *= 1e3
     with pytest.warns(ConvergenceWarning, match="starts again with half the step"):
         model.partial_fit(X[:100], Y[:100])
-    afresh = CentersRegressor(centers=20, batch_size=10, random_state=0).partial_fit(X[:100], Y[:100])
+    afresh = CentersRegressor(centers=20, n_eigen=2, batch_size=10, random_state=0).partial_fit(X[:100], Y[:100])
     assert model.step_factor_ < 1
     assert ((model.predict(X) - Y) ** 2).mean() < 1.2 * before < 0.8 * ((afresh.predict(X) - Y) ** 2).mean()
 
@@ -277,6 +277,27 @@ def test_an_iterative_projection_bears_the_directions(monkeypatch, bandwidth):
         warnings.simplefilter("error")
         model.fit(X, np.sin(2 * X[:, 0]))
     assert 0 < model.n_eigen_ < 30 and model.step_factor_ == 1
+
+
+@pytest.mark.parametrize("seed", [0, 6, 8])
+def test_few_inputs_do_not_diverge(seed):
+    """A row far from all centres, which a look at 500 rows misses, has a step alone that is too long for it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 1))
+    y = np.sin(2 * X[:, 0]) + X[:, 0] * np.cos(X[:, 0])
+    model = CentersRegressor(centers=300, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X[:3000], y[:3000])
+    assert np.mean((model.predict(X[3000:]) - y[3000:]) ** 2) < 1e-4 * y.var()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_directions_that_the_projection_cannot_bear_are_not_flattened(dtype):
+    """Below what raises its diagonal, steps lose positivity by (8.35), however many directions are asked for."""
+    X = np.random.default_rng(0).normal(size=(6000, 1)).astype(dtype)
+    descent = CentersRegressor(centers=2000, n_eigen=40, max_iter=1, random_state=0).fit(X, np.sin(3 * X[:, 0]))._descent
+    assert 5 < len(descent.P.values) < 40 and 2000 * descent.P.values[-1] > descent.project.raised
 
 
 @pytest.mark.parametrize("X, y", [([[1.0]], [3.0]), ([[1.0], [1.0]], [2.0, 4.0]), (np.ones((30, 2)), np.arange(30.0)),
