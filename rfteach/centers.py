@@ -47,9 +47,9 @@ class Projection:
         Centres. They may repeat.
     method : {"auto", "cholesky", "iterations"}, default "auto"
         "cholesky" factorises the kernel matrix of the centres once, in float64, its diagonal raised by 1e-12 p, or the
-        rounding of Z's dtype times p where that is more; 16p² bytes. "iterations" keeps nothing, and runs conjugate gradients (`gram_cg`) on each call,
-        with a diagonal raised by 1e-3, to a relative residual of 0.01; meanwhile the kernel matrix is held where it fits
-        into 8 GiB. "auto" takes the former up to 12 000 centres.
+        rounding of Z's dtype times p where that is more; 16p² bytes. "iterations" keeps nothing, and runs conjugate
+        gradients (`gram_cg`) on each call, with a diagonal raised by 1e-3, to a relative residual of 0.01; meanwhile the
+        kernel matrix is held where it fits into 8 GiB. "auto" takes the former up to 12 000 centres.
 
     Raises
     ------
@@ -275,7 +275,7 @@ def begin_at_centers(
         Z, rest = as_tensor(settings.centers, name="centers")[0].to(X, copy=True), rows
         same_columns(X=X, centers=Z)
     p, S = len(Z), Z[:2000]
-    most = most_directions(len(S)) if rest is rows else min(160, len(S) // 4)
+    most = min(160, len(S) // 4) if len(rows) >= 2 * p else most_directions(len(S))
     k = int(factor * most) if settings.n_eigen == "auto" else settings.n_eigen
     U = X[np.sort(rest[-max(len(S), 2000) :])]
     K, project = kernel.gram(S, S), Projection(kernel, Z)
@@ -521,10 +521,9 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         The model, its memory and the price of a prediction grow with p, and with nothing else.
     n_eigen : int or "auto", default "auto"
         How many directions are flattened, estimated from at most 2000 of the centres; "auto" is 160, or where that is
-        less a quarter of these, a tenth where they are more than half of the rows or were given, and fewer where an
-        epoch would move them too little, see `EigenProRegressor`.
-        Only directions are whose eigenvalue is above what raises the diagonal of a `Projection`: 1e-3 beyond 12 000
-        centres.
+        less a quarter of these, a tenth where centres are more than half as many as rows, and fewer where an epoch would
+        move them too little, see `EigenProRegressor`. Directions are left out whose eigenvalue is below what raises
+        the diagonal of a `Projection`, 1e-3 beyond 12 000 centres.
     batch_size : int or "auto", default "auto"
         Rows in a step. "auto" is the critical batch size (8.12), on a CPU at most 2048, and no more than fill 256 MiB.
     step_size : float or "auto", default "auto"
