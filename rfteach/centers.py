@@ -72,8 +72,7 @@ class Projection:
         choice("auto", "cholesky", "iterations", method=method)
         self.kernel, self.Z, self.factor = as_kernel(kernel), as_tensor(Z, name="Z")[0], None
         self.iterates = method == "iterations" or method == "auto" and len(self.Z) > MOST
-        self.share = max(SHARE, torch.finfo(self.Z.dtype).eps)
-        self.raised = RAISED if self.iterates else self.share * len(self.Z)
+        self.raised = RAISED if self.iterates else max(SHARE, torch.finfo(self.Z.dtype).eps) * len(self.Z)
 
     def __getstate__(self):
         return {**vars(self), "factor": None}  # a file needs it not
@@ -87,10 +86,10 @@ class Projection:
             ways = dict(n_landmarks=min(len(self.Z), 1000), fit_intercept=False, tol=0.01, max_iter=50)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # a rough projection will do, (8.35)
-                return gram_cg(self.kernel, self.Z, h, RAISED, **ways).coef.to(h)
+                return gram_cg(self.kernel, self.Z, h, self.raised, **ways).coef.to(h)
         if self.factor is None:
             U = self.Z.double()
-            self.factor = raised_cholesky(self.kernel.gram(U, U), self.share)
+            self.factor = raised_cholesky(self.kernel.gram(U, U), self.raised / len(U))
         return factor_solve(self.factor, h.double()).to(h)
 
 # %% ../nbs/08e_centers.ipynb #8ce00013
@@ -275,7 +274,7 @@ def begin_at_centers(
         Z, rest = as_tensor(settings.centers, name="centers")[0].to(X, copy=True), rows
         same_columns(X=X, centers=Z)
     p, S = len(Z), Z[:2000]
-    most = min(160, len(S) // 4) if len(rows) >= 2 * p else most_directions(len(S))
+    most = most_directions(len(S), 4 if len(rows) >= 2 * p else 10)
     k = int(factor * most) if settings.n_eigen == "auto" else settings.n_eigen
     U = X[np.sort(rest[-max(len(S), 2000) :])]
     K, project = kernel.gram(S, S), Projection(kernel, Z)

@@ -159,9 +159,9 @@ def subsample_size(n):
     return min(n, max(2000, n // 10), 6000)
 
 
-def most_directions(n_subsample):
-    """How many directions are flattened at most, by default."""
-    return min(n_subsample // 10, max(160, 2 * n_subsample // 25))
+def most_directions(n_subsample, rows=10):
+    """How many directions are flattened at most, by default: one for so many rows of the subsample."""
+    return min(n_subsample // rows, max(160, 2 * n_subsample // 25))
 
 
 def preconditioner_for(made, K, n_eigen, unseen, n, features=None):
