@@ -182,9 +182,10 @@ def preconditioner_for(made, K, n_eigen, unseen, n, features=None):
     tiny = 1e-5 * float(K.diagonal().max())
     while True:
         P = flattened(made.found, K, n_eigen, features=features, least=made.least)
-        calibrated = P.calibrated(*unseen)
-        if n_eigen <= 1 or P.lam >= max(calibrated.beta / n, tiny):
-            return calibrated
+        if n_eigen <= 1 or P.lam >= max(P.beta / n, tiny):
+            calibrated = P.calibrated(*unseen)  # its β is no smaller
+            if n_eigen <= 1 or P.lam >= calibrated.beta / n:
+                return calibrated
         n_eigen = 3 * min(n_eigen, len(P.values)) // 4
 
 
@@ -219,7 +220,7 @@ def plan(space, X, settings, factor=1.0, made=None):
             raise ValueError(
                 f"feature_map gives values up to {size:.3g}, whose squares {X.dtype} cannot hold; rescale them"
             )
-    others = space.gram(X[unseen], X[:m])
+    others = space.gram(X[unseen], X[:m]) if n > m else (K, K if A is None else A)
     most = most_directions(m) if settings.n_eigen == "auto" else settings.n_eigen
     P = preconditioner(K, most, features=A) if made is None else made
     if settings.n_eigen == "auto":

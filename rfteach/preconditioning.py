@@ -60,7 +60,7 @@ def top_eigensystem(
         How many, from 1 to m.
     method : {"auto", "eigh", "randomized"}, default "auto"
         "eigh" is the dense solver of LAPACK or cuSOLVER, which finds all m. "randomized" is subspace
-        iteration with half as many vectors again as asked for. "auto" takes "eigh" up to m = 1000
+        iteration with half as many vectors again as asked for. "auto" takes "eigh" up to m = 500
         or where k > m / 5.
     tol : float, default 1e-4
         Where "randomized" stops: residual of each pair relative to the largest eigenvalue, which
@@ -128,7 +128,7 @@ def leading_eigenpairs(
     m = len(K)
     size = min(m, k + max(10, k // 2))
     if method == "auto":
-        method = "eigh" if m <= 1000 or 5 * k > m else "randomized"
+        method = "eigh" if m <= 500 or 5 * k > m else "randomized"
     if method == "eigh" or size == m:
         values, vectors = torch.linalg.eigh(K)
         values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
@@ -304,7 +304,7 @@ def flattened(
 
 def _largest(K):
     """The largest eigenvalue of a symmetric tensor (m, m), to a hundredth of it."""
-    if len(K) <= 1000:
+    if len(K) <= 200:
         return float(torch.linalg.eigvalsh(K)[-1])
     return float(leading_eigenpairs(K, 1, tol=1e-2).values[0])
 
