@@ -24,7 +24,7 @@ from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_hashes
 from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, own_kernel, preconditioner_for
-from .eigenpro_training import flat, new_seed, parts_in_turn, slow_down, stalled
+from .eigenpro_training import flat, new_seed, parts_in_turn, risen, slow_down, stalled
 from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernels import Kernel, as_kernel
@@ -218,16 +218,18 @@ class CenterDescent:
         """
         targets, before = lambda at: centred(Y[at], self.intercept, X, "y"), self.c.clone()
         of_rows = centred(Y, self.intercept, X, "y")
-        power, few = mean_square(targets(rows)), rows[: self.batch_size]
+        power, few, since = mean_square(targets(rows)), rows[: self.batch_size], []
         while self.n_iter < last:
             rng = np.random.default_rng([self.seed, self.n_iter])
             start, loss = time.perf_counter(), self.epoch(X, of_rows, rng.permutation(rows), late)
             after = mean_square(self.values(X[few], self.c) - of_rows[few]) if self.given else 0.0
             least = max([power, mean_square(of_rows[few]), *self.history.get("loss", [])[:1]])
-            if not (torch.isfinite(self.c).all() and max(loss, after) <= 4 * least):
+            sound = torch.isfinite(self.c).all() and max(loss, after) <= 4 * least
+            if not sound or risen(loss, since, power, self.c.dtype):
                 slow_down(self)
-                self.c = before.clone()
+                self.c, since = before.clone(), []
                 continue
+            since.append(loss)
             record = {"loss": loss, "seconds": time.perf_counter() - start}
             gaps = None
             if held is not None:
@@ -393,7 +395,7 @@ class _AtCenters(Descending):
         batch_size="auto",
         step_size="auto",
         delay="auto",
-        max_iter=20,
+        max_iter=100,
         tol=0.0,
         fit_intercept=True,
         early_stopping=True,
@@ -531,7 +533,7 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     delay : int or "auto", default "auto"
         Steps T before a projection, (8.36). "auto" is p / 4B, and from 12 000 centres on, where a projection is
         iterative, p / B; at least 1.
-    max_iter : int, default 20
+    max_iter : int, default 100
         Epochs; with ``early_stopping`` the most that are run.
     tol : float, default 0.0
         Stop when the loss falls by less than this fraction in an epoch; 0 does not look at it.
@@ -539,8 +541,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         Subtract the mean of y, and add it to predictions.
     early_stopping : bool, default True
         Choose the number of epochs by validation. From 5000 rows on a tenth of them, at most 5000, is held out, and the
-        coefficients of least validation loss are kept; training ends when there was none lower for
-        ``n_iter_no_change`` epochs. With fewer rows, parts are held out in turn until there were 500 in all, and then
+        coefficients of least validation loss are kept; training ends when ``n_iter_no_change``
+        epochs have not made it less by a thousandth. With fewer rows, parts are held out in turn until there were 500 in all, and then
         all rows are trained on for the best number of epochs. Both the last coefficients of an epoch and their mean
         over it are tried, and where the best epoch is the first or none, a quarter of step and directions. No epoch at
         all, which is the constant, is a choice, too. False runs ``max_iter`` epochs, and takes the mean of the last.

@@ -71,7 +71,7 @@ class _Parameters(Descending):
         batch_size="auto",
         step_size="auto",
         momentum=False,
-        max_iter=20,
+        max_iter=100,
         tol=0.0,
         fit_intercept=True,
         early_stopping=True,
@@ -367,13 +367,13 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         half of ``cache_size`` (or of 256 MiB; of 2048 where that is "auto").
     step_size : float or "auto", default "auto"
         Step η, which multiplies the mean over the batch. "auto" is half of the bound (8.11); should the loss exceed
-        four times that of the start all the same, training goes back to where it began with half of it, for the
-        epochs that are left, and a `ConvergenceWarning` says so.
+        four times that of the start or, without momentum, of the best epochs all the same, training goes back to where
+        it began with half of it, for the epochs that are left, and a `ConvergenceWarning` says so.
     momentum : bool, default False
         Whether steps remember earlier ones, (8.17): fewer epochs to the interpolant, for targets with little noise. The
         memory grows, (8.19), after epochs with a new least loss; where the loss exceeds one and a half times the least, or
         none of five epochs brought a new least, it starts again from plain steps. ``partial_fit`` makes plain steps.
-    max_iter : int, default 20
+    max_iter : int, default 100
         Epochs; with ``early_stopping`` the most that are run. Stopping early regularises.
     tol : float, default 0.0
         Stop when the loss falls by less than this fraction in an epoch; 0 runs all epochs.
@@ -382,16 +382,16 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         the first piece.
     early_stopping : bool, default True
         Choose the number of epochs by validation; False runs ``max_iter`` epochs, towards interpolation. With
-        validation data in ``fit``: go back to the epoch of least validation loss, once there was none lower for
-        ``n_iter_no_change`` epochs. Without: parts of the rows are held out, one after the other until there were 500
-        of them in all; the least mean loss decides; then all rows are trained on for as many epochs. No epoch at all,
-        which is the constant, is a choice, too. Where the best epoch is in the first half of ``max_iter`` and the
-        step "auto", a quarter of step and directions is tried in turn, as long as the loss falls. ``partial_fit`` and
-        what goes on by ``warm_start`` run all that they are asked for.
+        validation data in ``fit``: go back to the epoch of least validation loss, once ``n_iter_no_change`` epochs
+        have not made it less by a thousandth. Without: parts of the rows are held out, one after the other until there
+        were 500 of them in all; the least mean loss decides; then all rows are trained on for as many epochs. No epoch
+        at all, which is the constant, is a choice, too. Where the best epoch is one of the first ten, or in the first
+        half of ``max_iter``, and the step "auto", a quarter of step and directions is tried in turn, as long as the
+        loss falls. ``partial_fit`` and what goes on by ``warm_start`` run all that they are asked for.
     validation_fraction : float, default 0.1
         The size of a part, drawn at random.
     n_iter_no_change : int, default 5
-        How many epochs without a lower validation loss are enough.
+        How many epochs that do not make the validation loss less by a thousandth are enough.
     cache : {"auto", "full", "half", None}, default "auto"
         Whether rows of the Gram or feature matrix are kept across epochs, as many as fit: "full" in the working
         dtype, "half" in float16. "auto" is "full", but "half" for float32 features that fit in no other way: features
