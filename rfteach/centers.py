@@ -541,11 +541,11 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         Subtract the mean of y, and add it to predictions.
     early_stopping : bool, default True
         Choose the number of epochs by validation. From 5000 rows on a tenth of them, at most 5000, is held out, and the
-        coefficients of least validation loss are kept; training ends when ``n_iter_no_change``
-        epochs have not made it less by a thousandth. With fewer rows, parts are held out in turn until there were 500 in all, and then
-        all rows are trained on for the best number of epochs. Both the last coefficients of an epoch and their mean
-        over it are tried, and where the best epoch is the first or none, a quarter of step and directions. No epoch at
-        all, which is the constant, is a choice, too. False runs ``max_iter`` epochs, and takes the mean of the last.
+        coefficients of least validation loss are kept; training ends when ``n_iter_no_change`` epochs have not made it
+        less by a thousandth. With fewer rows, parts are held out in turn until there were 500 in all, and then all rows
+        are trained on for the best number of epochs. Both the last coefficients of an epoch and their mean over it are
+        tried, and where the best epoch is the first or none, a quarter of step and directions. No epoch at all, which
+        is the constant, is a choice, too. False runs ``max_iter`` epochs, and takes the mean of the last.
     validation_fraction : float, default 0.1
     n_iter_no_change : int, default 5
     device : str, torch.device or None, default None
