@@ -1692,8 +1692,8 @@ def test_warm_start_that_diverges_goes_back_to_the_earlier_fit():
     model._descent.step *= 30
     with pytest.warns(ConvergenceWarning, match="starts again with half the step"):
         model.set_params(max_iter=16).fit(X0, Y0)
-    afresh = regressor(16, batch_size=10).fit(X0, Y0)
-    assert np.square(model.predict(X0) - Y0).mean() < before < np.square(afresh.predict(X0) - Y0).mean()
+    afresh = regressor(8, batch_size=10).fit(X0, Y0)  # about as many epochs as are left after the last restart
+    assert np.square(model.predict(X0) - Y0).mean() < before < np.square(afresh.predict(X0) - Y0).mean() / 100
 
 
 def test_a_piece_of_one_batch_with_a_step_that_is_too_large():
