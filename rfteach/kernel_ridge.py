@@ -247,8 +247,11 @@ def gram_path(
     own = [home.penalty(lam, U.dtype) for lam in lams]
     left = _left_out(spectrum, U, Y, w, own)
     errors = torch.einsum("i,ilk->lk", w.to(U), left.square()) / spectrum.weight
-    others = [Y_rest - K_rest.to(U) @ coef - constant for coef, constant in (_dual(spectrum, lam) for lam in own)]
-    (loo,) = home.restore(home.rows(left, torch.stack(others, 1)))
+    others = left[:0]
+    if len(Y_rest):
+        fits = [_dual(spectrum, lam) for lam in own]
+        others = torch.stack([Y_rest - K_rest.to(U) @ coef - constant for coef, constant in fits], 1)
+    (loo,) = home.restore(home.rows(left, others))
     best, squares = spectrum.best(errors, own), (errors.mean(1) * home.b * home.b).to(K.dtype)
     lams = torch.tensor(lams, dtype=K.dtype, device=K.device)
     return GramPath(home.like.restore(lams), loo, home.like.restore(squares), best, spectrum, home)

@@ -558,6 +558,18 @@ class Laplacian(Matern):
     def __init__(self, bandwidth=1.0):
         Kernel.__init__(self, bandwidth)
 
+# %% ../nbs/01_kernels.ipynb #b4c0d45f
+class _BothSides(torch.autograd.Function):
+    """A symmetric matrix D (n, n) that is differentiated by its first argument: with G + Gᵀ that is the derivative by both."""
+
+    @staticmethod
+    def forward(ctx, D):
+        return D.view_as(D)
+
+    @staticmethod
+    def backward(ctx, G):
+        return G + G.T
+
 # %% ../nbs/01_kernels.ipynb #b4c0d460
 class Laplacian1(Kernel):
     """The ℓ₁-Laplacian kernel, ``k(x, y) = exp(-‖(x - y) / bandwidth‖₁)``.
@@ -585,7 +597,10 @@ class Laplacian1(Kernel):
 
     @staticmethod
     def _differentiable(X, Y, bandwidth):
-        return torch.cdist(X / bandwidth, Y / bandwidth, p=1)
+        U = X / bandwidth
+        if Y is X:
+            return _BothSides.apply(torch.cdist(U, U.detach(), p=1))
+        return torch.cdist(U, Y / bandwidth, p=1)
 
     _factor = -1.0 / math.log(2)
 

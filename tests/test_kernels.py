@@ -145,6 +145,7 @@ def test_gradients(name):
         return FAMILIES[name](bandwidth)(X, Y)
 
     assert torch.autograd.gradcheck(gram, (X, Y, bandwidth))
+    assert torch.autograd.gradcheck(lambda X, bandwidth: FAMILIES[name](bandwidth)(X), (X, bandwidth))
     if name != "laplacian1":
         assert torch.autograd.gradgradcheck(gram, (X, Y, bandwidth))
     assert torch.autograd.gradcheck(lambda X, b: FAMILIES[name](b).log_spectral_density(X), (X, bandwidth))
