@@ -126,7 +126,7 @@ def projected_steps(
 
     Notes
     -----
-    For T batches of B rows TBp + T(T-1)B²/2 kernel values, 4TBpr FLOPs, and one projection: 2p²r with a factor.
+    For T batches of B rows TBp + T(T-1)B²/2 kernel values, 4TBpr + T(T-1)B²r FLOPs, and one projection: 2p²r with a factor.
     """
     m, V, D = len(P.vectors), P.vectors, P.weights[:, None]
     h, seen, coef, loss = torch.zeros_like(c), [], [], 0.0
