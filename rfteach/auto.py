@@ -22,7 +22,7 @@ from .arrays import all_or_nothing, as_tensor, random_generator
 from .averaging import combine
 from .checks import flag, number
 from .columns import TableEncoder
-from .copies import row_groups
+from .copies import row_groups, spread_of_copies
 from .estimators import Classifier, Model, Regressor, observations, order_by_values
 from .intervals import IntervalMixin, ProbabilityMixin, calibrate, smoothed
 from .kernel_ridge import gram_times
@@ -57,6 +57,7 @@ class _Member:
 # %% ../nbs/13d_auto.ipynb #13cbc777
 _FEWEST, _DRAWS = 10, 50  # different rows below which copies are kept apart, and the mean is all; draws for the honest error
 _PARTS = 20  # that the copies of a row are kept in then
+_REPEATED, _OFTEN = 1000, 4  # most different rows whose copies are kept apart for their targets; how often each is there
 _LAST = 1000  # rows whose predictions without them are kept, where there are more than judged
 
 
@@ -103,7 +104,7 @@ class _Auto(Model):
         start, rng = time.perf_counter(), random_generator(self.random_state)
         budget = math.inf if self.time_budget is None else self.time_budget
         go_on = lambda part: time.perf_counter() - start < part * budget
-        apart, D = _copies_apart(Z, w, rng), Z.shape[1]
+        apart, D = _copies_apart(Z, Y, w, rng), Z.shape[1]
         Z, Y, w, units = observations(apart, Y, None if w is None else w / w.max())
         order = order_by_values(Z)[rng.permutation(len(Z))]
         Z, Y, w = Z[order, :D], Y[order], w[order] / w.mean()
@@ -274,16 +275,22 @@ def _tell(bar, errors, c):
     bar.set_postfix(best=f"{min(errors):.4g}")
 
 
-def _copies_apart(Z, w, rng):
-    """What rows are told apart by: where few differ, one column more, that deals their many copies into parts; else Z itself."""
+def _copies_apart(Z, Y, w, rng):
+    """What rows are told apart by: where they repeat, one column more, that deals the copies of each into parts; else Z itself."""
     kept, rows, group = row_groups(Z, weight=w)
-    n_different = len(rows)
-    if n_different >= _FEWEST or len(kept) < _PARTS // 2 * n_different:
+    n_different, often = len(rows), len(kept) / len(rows)
+    if n_different < _FEWEST:
+        repeat = often >= _PARTS // 2
+    else:
+        noise = spread_of_copies(Z, Y, weight=w) > 1e-12 * Y[kept].double().var(0)
+        repeat = n_different <= _REPEATED and often >= _OFTEN and bool(noise.any())
+    if not repeat:
         return Z
-    part, order = np.zeros(len(Z)), rng.permutation(len(kept))
-    for g in range(n_different):
-        copies = order[group[order] == g]
-        part[kept[copies]] = np.arange(len(copies)) % _PARTS
+    order = rng.permutation(len(kept))
+    order = order[np.argsort(group[order], kind="stable")]  # the copies of a row side by side, in random order
+    first = np.searchsorted(group[order], group[order])
+    part = np.zeros(len(Z))
+    part[kept[order]] = (np.arange(len(order)) - first) % min(_PARTS, max(2, _REPEATED // n_different))
     return torch.cat([Z, torch.from_numpy(part).to(Z)[:, None]], 1)
 
 
@@ -330,7 +337,7 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     relevance_ : numpy.ndarray of shape (d,)
         Of each input, (13.14): for independent inputs the share of the predictions' variance that it has a part in.
     n_rows_ : int
-        Different rows that the final fits were made to.
+        Different rows that the final fits were made to; parts of copies, where these are told apart.
     table_ : rfteach.columns.TableEncoder
         Writes rows out as columns z.
     members_ : list
