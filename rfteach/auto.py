@@ -22,7 +22,7 @@ from .arrays import all_or_nothing, as_tensor, random_generator
 from .averaging import combine
 from .checks import flag, number
 from .columns import TableEncoder
-from .copies import row_groups, spread_of_copies
+from .copies import repeats_by_nature, row_groups
 from .estimators import Classifier, Model, Regressor, observations, order_by_values
 from .intervals import IntervalMixin, ProbabilityMixin, calibrate, smoothed
 from .kernel_ridge import gram_times
@@ -57,7 +57,7 @@ class _Member:
 # %% ../nbs/13d_auto.ipynb #13cbc777
 _FEWEST, _DRAWS = 10, 50  # different rows below which copies are kept apart, and the mean is all; draws for the honest error
 _PARTS = 20  # that the copies of a row are kept in then
-_REPEATED, _OFTEN = 1000, 4  # most different rows whose copies are kept apart for their targets; how often each is there
+_REPEATED = 1000  # most different rows whose copies are kept apart because they repeat by nature
 _LAST = 1000  # rows whose predictions without them are kept, where there are more than judged
 
 
@@ -278,13 +278,9 @@ def _tell(bar, errors, c):
 def _copies_apart(Z, Y, w, rng):
     """What rows are told apart by: where they repeat, one column more, that deals the copies of each into parts; else Z itself."""
     kept, rows, group = row_groups(Z, weight=w)
-    n_different, often = len(rows), len(kept) / len(rows)
-    if n_different < _FEWEST:
-        repeat = often >= _PARTS // 2
-    else:
-        noise = spread_of_copies(Z, Y, weight=w) > 1e-12 * Y[kept].double().var(0)
-        repeat = n_different <= _REPEATED and often >= _OFTEN and bool(noise.any())
-    if not repeat:
+    n_different = len(rows)
+    few = n_different < _FEWEST and len(kept) >= _PARTS // 2 * n_different
+    if not few and (n_different > _REPEATED or not repeats_by_nature(Y[kept], group)):
         return Z
     order = rng.permutation(len(kept))
     order = order[np.argsort(group[order], kind="stable")]  # the copies of a row side by side, in random order

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from .arrays import ArrayLike, all_or_nothing, as_tensor
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
-from .copies import distinct_rows, row_hashes
+from .copies import distinct_rows, held_out_together
 from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, own_kernel, preconditioner_for
 from .eigenpro_training import flat, new_seed, parts_in_turn, risen, slow_down, stalled
 from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
@@ -331,7 +331,7 @@ def train_at_centers(
     parts = []
     if settings.early_stopping:
         n_val = min(math.ceil(settings.validation_fraction * len(X)), HELD, len(X) - 1)
-        parts = [order[held] for held in parts_in_turn(row_hashes(X)[order], n_val)]
+        parts = [order[held] for held in parts_in_turn(held_out_together(X, Y)[order], n_val)]
     last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
         rows = [order[~np.isin(order, held)] for held in parts]
@@ -471,8 +471,9 @@ class _AtCenters(Descending):
         self._left_out = None
         if left is not None:
             rows, said = left
-            first = distinct_rows(X[rows])
-            self._unseen = np.arange(len(first)), said[first]
+            like = torch.from_numpy(held_out_together(X[rows], Y[rows]))[:, None]
+            first = distinct_rows(like)
+            self._unseen = np.arange(len(first)), said[first], like
             self._conclude(X[rows], Y[rows], None)
             self._left_out = replace(self._left_out, rows=rows[self._left_out.rows])
 

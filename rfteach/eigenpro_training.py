@@ -29,7 +29,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import random_generator
-from .copies import row_hashes
+from .copies import held_out_together, row_hashes
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan, room_for_rows
 from .preconditioning import Momentum, largest_step
 
@@ -236,15 +236,18 @@ def choose_epochs(settings, data, limit, seed, mistakes, share=lambda descent: d
             trials = [(shortened(descent, part, settings, factor), part) for descent, part in trials]
 
 
-def parts_in_turn(hashes, n_val):
-    """Masks of parts of n_val rows each, until `ENOUGH` are in one; a row is where the first of its copies is.
+def parts_in_turn(numbers, n_val):
+    """Masks of parts of n_val rows each, until `ENOUGH` are in one; rows with one number are in one part.
 
-    ``hashes`` are those of the rows, in random order.
+    ``numbers`` are those of the rows in random order, as `held_out_together` gives them. Numbers come in the order in
+    which they are met first, and a part ends with the one that fills it.
     """
     if n_val == 0:
         return []
-    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
-    part, n = first[group] // n_val, len(hashes)
+    _, first, group, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True)
+    order, before = np.argsort(first), np.empty(len(first), dtype=int)
+    before[order] = np.cumsum(counts[order]) - counts[order]  # how many rows come before those with a number
+    part, n = before[group] // n_val, len(numbers)
     masks = [part == j for j in range(min(n // n_val, math.ceil(ENOUGH / n_val)))]
     return [held for held in masks if 0 < held.sum() < n]
 
@@ -253,7 +256,7 @@ def held_out(settings, data, seed, mistakes):
     """Pairs of a descent on the other rows, and of its data with the part that is held out."""
     n = len(data.X)
     n_val = min(math.ceil(settings.validation_fraction * n), n - 1)
-    for held in parts_in_turn(row_hashes(data.X), n_val):
+    for held in parts_in_turn(held_out_together(data.X, data.Y), n_val):
         held = torch.from_numpy(held).to(data.X.device)
         X, Y, X_val, Y_val = data.X[~held], data.Y[~held], data.X[held], data.Y[held]
         descent = begin(settings, X, Y, seed, mistakes, again=True)
