@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -162,6 +163,8 @@ class CenterDescent:
         Rows in a step; steps before a projection.
     step, factor : float
         Step η, and the part of it that is taken.
+    checked : bool
+        Whether rows that are no centres of the subsample had a say in the step.
     given : bool
         Whether the step is the user's, and is not to be changed.
     intercept : torch.Tensor of shape (r,)
@@ -187,6 +190,7 @@ class CenterDescent:
     mean: torch.Tensor
     seed: int
     factor: float = 1.0
+    checked: bool = True
     n_iter: int = 0
     history: dict[str, list[float]] = field(default_factory=dict)
 
@@ -245,7 +249,7 @@ class CenterDescent:
 
 # %% ../nbs/08e_centers.ipynb #8ce00021
 def begin_at_centers(
-    settings: Any, X: torch.Tensor, Y: torch.Tensor, rows: np.ndarray, seed: int, factor: float = 1.0
+    settings: Any, X: torch.Tensor, Y: torch.Tensor, rows: np.ndarray, seed: int, factor: float = 1.0, more: bool = False
 ) -> CenterDescent:
     """The `CenterDescent` that starts from the constant, with all that an estimator's parameters ask for.
 
@@ -260,6 +264,8 @@ def begin_at_centers(
         Of the `CenterDescent`.
     factor : float, default 1.0
         Part of the step that will be taken; "auto" flattens this part of the directions.
+    more : bool, default False
+        Whether rows will come that nobody has seen; where most rows are centres, half of them stand for those.
     """
     intercept = Y.new_zeros(Y.shape[1], dtype=torch.float64)
     if settings.fit_intercept:
@@ -271,11 +277,12 @@ def begin_at_centers(
     if isinstance(settings.centers, (int, np.integer)):
         first = X[rows[: 2 * settings.centers]]
         Z = first[np.sort(distinct_rows(first))[: settings.centers]].clone()
-        rest = rows[settings.centers :] if len(rows) >= 2 * settings.centers else rows
+        rest = rows[settings.centers :] if len(rows) >= 2 * settings.centers else rows[len(rows) // 2 if more else 0 :]
     else:
         Z, rest = as_tensor(settings.centers, name="centers")[0].to(X, copy=True), rows
         same_columns(X=X, centers=Z)
-    p, S = len(Z), Z[:2000]
+    p = len(Z)
+    S = Z[: min(2000, (p + 1) // 2 if more and len(rows) < 2 * p else p)]
     most = most_directions(len(S), 4 if len(rows) >= 2 * p else 10)
     k = int(factor * most) if settings.n_eigen == "auto" else settings.n_eigen
     U = X[np.sort(rest[-max(len(S), 2000) :])]
@@ -299,7 +306,7 @@ def begin_at_centers(
     if not step <= torch.finfo(X.dtype).max:
         raise ValueError(f"step_size={step:g} is too large for {X.dtype}")
     c = X.new_zeros(p, Y.shape[1])
-    return CenterDescent(kernel, Z, project, P, B, delay, step, given, intercept, c, c, seed, factor)
+    return CenterDescent(kernel, Z, project, P, B, delay, step, given, intercept, c, c, seed, factor, more or len(rows) >= 2 * p)
 
 # %% ../nbs/08e_centers.ipynb #8ce00023
 HELD = 5000  # rows that are held out at most
@@ -481,13 +488,18 @@ class _AtCenters(Descending):
     def _absorb(self, X, Y):
         if not self.__sklearn_is_fitted__():
             seed = new_seed(self)
-            descent = begin_at_centers(self, X, Y, np.random.default_rng(seed).permutation(len(X)), seed)
+            descent = begin_at_centers(self, X, Y, np.random.default_rng(seed).permutation(len(X)), seed, more=True)
         else:
             old = self._descent
             if old.c.shape[1] != Y.shape[1]:
                 raise ValueError(f"y must have {old.c.shape[1]} outputs as before, got {Y.shape[1]}")
             history = {name: [*values] for name, values in old.history.items()}
             descent = replace(old, c=old.c.clone(), history=history)
+            if not old.checked:  # half of the centres stand for the rows that come now
+                ways = SimpleNamespace(**{**self.get_params(deep=False), "kernel": old.kernel, "bandwidth": "median"})
+                ways.centers, p = len(old.Z), np.arange(len(old.Z))
+                new = begin_at_centers(ways, old.Z, torch.zeros_like(old.c), p, old.seed, old.factor, more=True)
+                descent = replace(descent, P=new.P, batch_size=new.batch_size, delay=new.delay, step=new.step, checked=True)
         for _ in descent.run(X.to(descent.c), Y, np.arange(len(X)), descent.n_iter + 1, late=0.5):
             pass
         self._descent = descent

@@ -189,7 +189,7 @@ def preconditioner_for(made, K, n_eigen, unseen, n, features=None):
         n_eigen = 3 * min(n_eigen, len(P.values)) // 4
 
 
-def plan(space, X, settings, factor=1.0, made=None):
+def plan(space, X, settings, factor=1.0, made=None, more=False):
     """Preconditioner, batch size and step for rows X in random order.
 
     Parameters
@@ -203,6 +203,8 @@ def plan(space, X, settings, factor=1.0, made=None):
         Part of the step that will be taken; "auto" flattens this part of the directions.
     made : Preconditioner or None
         From an earlier call for the same rows.
+    more : bool, default False
+        Whether rows will come that nobody has seen; half of these stand for them then, and the subsample is in the others.
 
     Returns
     -------
@@ -211,7 +213,7 @@ def plan(space, X, settings, factor=1.0, made=None):
     step : float
     """
     n, m = len(X), settings.n_subsample
-    m = subsample_size(n) if m == "auto" else min(n, m)
+    m = min(subsample_size(n), (n + 1) // 2 if more else n) if m == "auto" else min(n, m)
     unseen = slice(m, 2 * m) if n >= 2 * m else slice(n - m, n)
     K, A = space.gram(X[:m])
     if A is not None:
@@ -506,18 +508,18 @@ class Descent:
             self.at(self.c)
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #352e2419
-def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None, again=False):
+def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None, again=False, more=False):
     """The `Descent` that starts from the constant, with all that an estimator's parameters ask for.
 
     ``X`` (n, d) comes in random order, with targets ``Y`` (n, r) as they are; ``again`` keeps what `plan` can use for
-    another part of the step; the others are those of the descent.
+    another part of the step; ``more`` is for `plan`; the others are those of the descent.
     """
     intercept = Y.new_zeros(Y.shape[1], dtype=torch.float64)
     if settings.fit_intercept:
         intercept = (Y.double() / len(Y)).sum(0)
     Z, start = centred(Y, intercept, X, "y"), time.perf_counter()
     space = open_space(settings, X, Z, seed)
-    P, batch_size, step = plan(space, X, settings, factor)
+    P, batch_size, step = plan(space, X, settings, factor, more=more)
     P = P if again else replace(P, found=None)
     c, given = X.new_zeros(space.n_columns, Y.shape[1]), settings.step_size != "auto"
     return Descent(space, P, batch_size, step, given, mistakes, intercept, c, seed, order, settings.cache, factor,

@@ -482,9 +482,11 @@ def one_pass(descent, X, Y, settings, mistakes):
     order = np.random.default_rng([seed, seen]).permutation(len(X))
     X, Y = X[order], Y[order]
     if first:
-        new = begin(settings, X, Y, seed, mistakes, order=order[:0]).without_rows()
+        new = begin(settings, X, Y, seed, mistakes, order=order[:0], more=True).without_rows()
     else:
         new, X = descent.copy(), X.to(descent.c)
+        if new.space.centers is not None and 2 * len(new.P.vectors) > len(new.c) and settings.n_subsample == "auto":
+            new.P, new.batch_size, new.step = plan(new.space, new.space.centers, settings, new.factor, more=True)
     Y, old = centred(Y, new.intercept, X, "y"), len(new.c)
     if new.space.centers is None:
         new.order, old = seen + order, 0

@@ -14,6 +14,8 @@ from sklearn.utils.estimator_checks import check_estimator
 import rfteach.centers
 from rfteach.arrays import memory_budget
 from rfteach.centers import CentersClassifier, CentersRegressor, Projection, projected_steps
+from rfteach.eigenpro import EigenProRegressor
+from rfteach.eigenpro_training import parts_in_turn
 from rfteach.kernels import Gaussian, Laplacian, Laplacian1, Matern
 from rfteach.preconditioning import preconditioner
 
@@ -327,3 +329,38 @@ def test_parameters_outside_of_their_range(bad, error, words):
 def test_a_projection_refuses_other_methods():
     with pytest.raises(ValueError, match="method must be"):
         Projection("gaussian", [[0.0]], "qr")
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+@pytest.mark.parametrize("d, size", [(1, 100), (3, 500)])
+@pytest.mark.parametrize("model", [CentersRegressor, EigenProRegressor])
+def test_a_stream_of_few_inputs_does_not_diverge(model, d, size, fitted):
+    """A step that is safe for the rows of the subsample, which were all that had come, is not safe for others."""
+    rng = np.random.default_rng(0)
+    X, fresh = rng.normal(size=(9 * size, d)), rng.normal(size=(1000, d))
+    y, said = np.sin(X[:, 0]) + 0.1 * rng.normal(size=len(X)), []
+    learner, pieces = model(random_state=0), [slice(a, a + size) for a in range(0, len(X), size)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i, piece in enumerate(pieces):
+            learner = (learner.fit if fitted and i == 0 else learner.partial_fit)(X[piece], y[piece])
+            said.append(np.mean((learner.predict(fresh) - np.sin(fresh[:, 0])) ** 2) / np.sin(fresh[:, 0]).var())
+    assert max(said[2:]) < 0.15 and said[-1] < 0.05
+
+
+@pytest.mark.parametrize("model", [CentersRegressor, EigenProRegressor])
+def test_rows_of_a_few_kinds_keep_their_common_kinds(model):
+    """Held out with all copies, a part of 600 rows was all but the rare kinds."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((7000, 5)) < [0.5, 0.5, 0.01, 0.01, 0.3]).astype(float)
+    y = X @ [1, -1, 5, -5, 0.5] + 0.1 * rng.normal(size=7000)
+    assert model(random_state=0).fit(X[:6000], y[:6000]).score(X[6000:], y[6000:]) > 0.95
+
+
+def test_a_part_is_full_whatever_repeats():
+    rng = np.random.default_rng(0)
+    for counts in ([1] * 3000, [2] * 1500, [900, 700, 500, 300, *[1] * 600], [1800, 1500, 1200, 900, 700, 500, *[60] * 20]):
+        numbers = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+        (held,) = parts_in_turn(numbers, 600)
+        assert 600 <= held.sum() < 600 + max(counts)
+        assert not np.intersect1d(numbers[held], numbers[~held]).size
