@@ -53,7 +53,7 @@ SETTINGS = [
     "learn_metric.w", "least_error.probability", "left", "left_name", "left_out",
     "left_out.like", "left_out.places", "limited.seconds", "machine", "match", "max_bytes",
     "max_candidates", "max_iter", "max_levels", "measure.seconds", "memory", "method",
-    "metric", "missing", "module", "modules", "momentum", "more_to_learn.others",
+    "metric", "missing", "module", "modules", "momentum", "more", "more_to_learn.others",
     "more_to_learn.w", "most", "n_bytes", "n_draws", "n_folds", "n_iter_no_change",
     "n_levels", "n_points", "n_simple", "n_sweeps", "n_waves", "name", "names", "ndim",
     "need_weights", "normalize", "num_heads", "offset", "offsets", "once", "one_column",
