@@ -277,12 +277,13 @@ def begin_at_centers(
     if isinstance(settings.centers, (int, np.integer)):
         first = X[rows[: 2 * settings.centers]]
         Z = first[np.sort(distinct_rows(first))[: settings.centers]].clone()
-        rest = rows[settings.centers :] if len(rows) >= 2 * settings.centers else rows[len(rows) // 2 if more else 0 :]
+        rest = rows[settings.centers :] if len(rows) >= 2 * settings.centers else rows
     else:
         Z, rest = as_tensor(settings.centers, name="centers")[0].to(X, copy=True), rows
         same_columns(X=X, centers=Z)
     p = len(Z)
-    S = Z[: min(2000, (p + 1) // 2 if more and len(rows) < 2 * p else p)]
+    halves = more and len(rows) < 2 * p
+    S, rest = Z[: min(2000, (p + 1) // 2 if halves else p)], rest[len(rest) // 2 if halves else 0 :]
     most = most_directions(len(S), 4 if len(rows) >= 2 * p else 10)
     k = int(factor * most) if settings.n_eigen == "auto" else settings.n_eigen
     U = X[np.sort(rest[-max(len(S), 2000) :])]
@@ -496,9 +497,9 @@ class _AtCenters(Descending):
             history = {name: [*values] for name, values in old.history.items()}
             descent = replace(old, c=old.c.clone(), history=history)
             if not old.checked:  # half of the centres stand for the rows that come now
-                ways = SimpleNamespace(**{**self.get_params(deep=False), "kernel": old.kernel, "bandwidth": "median"})
-                ways.centers, p = len(old.Z), np.arange(len(old.Z))
-                new = begin_at_centers(ways, old.Z, torch.zeros_like(old.c), p, old.seed, old.factor, more=True)
+                ways = {**self.get_params(deep=False), "kernel": old.kernel, "bandwidth": "median", "centers": old.Z}
+                every, nothing = np.arange(len(old.Z)), torch.zeros_like(old.c)
+                new = begin_at_centers(SimpleNamespace(**ways), old.Z, nothing, every, old.seed, old.factor, more=True)
                 descent = replace(descent, P=new.P, batch_size=new.batch_size, delay=new.delay, step=new.step, checked=True)
         for _ in descent.run(X.to(descent.c), Y, np.arange(len(X)), descent.n_iter + 1, late=0.5):
             pass

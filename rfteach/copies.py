@@ -225,5 +225,3 @@ def held_out_together(X: torch.Tensor | Sparse, Y: torch.Tensor) -> np.ndarray:
     """
     group = row_groups(X)[2]
     return np.arange(len(Y)) if repeats_by_nature(Y, group) else group
-
-

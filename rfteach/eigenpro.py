@@ -361,7 +361,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         subsample where that is less, or 8 % of it where that is more, and fewer where the spectrum falls so fast that an
         epoch would move them too little, or that the last ones would have little more than noise.
     n_subsample : int or "auto", default "auto"
-        Rows m that the directions are estimated from. "auto" is a tenth of the rows, at least 2000 and at most 6000.
+        Rows m that the directions are estimated from. "auto" is a tenth of the rows, at least 2000 and at most 6000;
+        for ``partial_fit`` no more than half of the rows that came first.
     batch_size : int or "auto", default "auto"
         Rows in a step. "auto" is half of the critical batch size (8.12), on a CPU at most 512, and no more than fill
         half of ``cache_size`` (or of 256 MiB; of 2048 where that is "auto").

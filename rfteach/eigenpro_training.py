@@ -486,7 +486,8 @@ def one_pass(descent, X, Y, settings, mistakes):
     else:
         new, X = descent.copy(), X.to(descent.c)
         if new.space.centers is not None and 2 * len(new.P.vectors) > len(new.c) and settings.n_subsample == "auto":
-            new.P, new.batch_size, new.step = plan(new.space, new.space.centers, settings, new.factor, more=True)
+            P, new.batch_size, new.step = plan(new.space, new.space.centers, settings, new.factor, more=True)
+            new.P = replace(P, found=None)
     Y, old = centred(Y, new.intercept, X, "y"), len(new.c)
     if new.space.centers is None:
         new.order, old = seen + order, 0

@@ -348,6 +348,18 @@ def test_a_stream_of_few_inputs_does_not_diverge(model, d, size, fitted):
     assert max(said[2:]) < 0.15 and said[-1] < 0.05
 
 
+def test_centres_that_repeat_bear_rows_that_come_later():
+    rng = np.random.default_rng(0)
+    X, fresh = rng.normal(size=(2000, 2)), rng.normal(size=(500, 2))
+    y, Z = np.sin(X[:, 0]), np.concatenate([X[:50], X[:150]])
+    model = CentersRegressor(centers=Z, random_state=0).fit(X[:200], y[:200])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for a in range(200, 2000, 200):
+            model.partial_fit(X[a : a + 200], y[a : a + 200])
+    assert np.mean((model.predict(fresh) - np.sin(fresh[:, 0])) ** 2) < 0.01
+
+
 @pytest.mark.parametrize("model", [CentersRegressor, EigenProRegressor])
 def test_rows_of_a_few_kinds_keep_their_common_kinds(model):
     """Held out with all copies, a part of 600 rows was all but the rare kinds."""
