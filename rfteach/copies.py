@@ -201,7 +201,7 @@ OFTEN = 4  # how often each row is there in the mean, where rows repeat by natur
 
 
 def repeats_by_nature(Y: torch.Tensor, group: np.ndarray) -> bool:
-    """Whether each row is there four times in the mean, and copies differ in their targets.
+    """Whether rows differ, each is there four times in the mean, and copies differ in their targets.
 
     ``Y`` (n, k) are targets, ``group`` (n,) says which rows are equal, as `row_groups` does.
 
@@ -211,7 +211,8 @@ def repeats_by_nature(Y: torch.Tensor, group: np.ndarray) -> bool:
     >>> repeats_by_nature(torch.arange(8.0)[:, None], group), repeats_by_nature(torch.from_numpy(group)[:, None], group)
     (True, False)
     """
-    if len(group) < OFTEN * (group.max() + 1):
+    n_different = group.max() + 1
+    if n_different == 1 or len(group) < OFTEN * n_different:
         return False
     Y = Y.double()
     means, _ = _means(Y, torch.ones_like(Y[:, 0]), group)
