@@ -20,7 +20,7 @@ from tqdm import tqdm
 from .anova import Uniform, WaveAnova
 from .arrays import random_generator, row_blocks, without_units
 from .checks import box, choice, flag, integer, number
-from .copies import distinct_rows
+from .copies import row_hashes
 from .estimators import observations
 from .expansion import Expansion, settle, store
 from .feature_ridge import RandomFeatureRidge
@@ -459,7 +459,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
                 enough.append(model)
             return model.predict
 
-        order = distinct_rows(without_units(X))
+        order = np.argsort(row_hashes(without_units(X)), kind="stable")
         found = judge(self, X, Y, w, units, self._one_column, fit=fit, order=order)
         return found, enough[0] if enough else None
 

@@ -22,7 +22,6 @@ from .arrays import all_or_nothing, as_tensor, random_generator
 from .averaging import combine
 from .checks import flag, number
 from .columns import TableEncoder
-from .copies import repeats_by_nature, row_groups
 from .estimators import Classifier, Model, Regressor, observations, order_by_values
 from .intervals import IntervalMixin, ProbabilityMixin, calibrate, smoothed
 from .kernel_ridge import gram_times
@@ -55,9 +54,7 @@ class _Member:
         return replace(self, weight=1.0, coef=coef, intercept=intercept)
 
 # %% ../nbs/13d_auto.ipynb #13cbc777
-_FEWEST, _DRAWS = 10, 50  # different rows below which copies are kept apart, and the mean is all; draws for the honest error
-_PARTS = 20  # that the copies of a row are kept in then
-_REPEATED = 1000  # most different rows whose copies are kept apart because they repeat by nature
+_FEWEST, _DRAWS = 10, 50  # observations below which the mean is all; draws for the honest error
 _LAST = 1000  # rows whose predictions without them are kept, where there are more than judged
 
 
@@ -104,10 +101,9 @@ class _Auto(Model):
         start, rng = time.perf_counter(), random_generator(self.random_state)
         budget = math.inf if self.time_budget is None else self.time_budget
         go_on = lambda part: time.perf_counter() - start < part * budget
-        apart, D = _copies_apart(Z, Y, w, rng), Z.shape[1]
-        Z, Y, w, units = observations(apart, Y, None if w is None else w / w.max())
+        Z, Y, w, units = observations(Z, Y, None if w is None else w / w.max())
         order = order_by_values(Z)[rng.permutation(len(Z))]
-        Z, Y, w = Z[order, :D], Y[order], w[order] / w.mean()
+        Z, Y, w = Z[order], Y[order], w[order] / w.mean()
         height = self._heights(standard_deviations(Y, w))
         height = torch.where(height > 0, height, 1.0)
         mean = torch.where(Y.amax(0) > Y.amin(0), w @ Y / w.sum(), Y[0])
@@ -131,7 +127,7 @@ class _Auto(Model):
         last = left_out if last is None else last
         if len(rows) > 1:
             places = order[self.n_rows_ - len(last) : self.n_rows_]
-            self._unseen = places, last.cpu() * self._units + self._mean, apart
+            self._unseen = places, last.cpu() * self._units + self._mean
         self.relevance_ = self._relevance(rows, rng)
 
     def _choose(self, simple, board, dropped, judges, rng):
@@ -273,21 +269,6 @@ def _tell(bar, errors, c):
     errors.append(c.error / c.left_out.shape[1])
     bar.update()
     bar.set_postfix(best=f"{min(errors):.4g}")
-
-
-def _copies_apart(Z, Y, w, rng):
-    """What rows are told apart by: where they repeat, one column more, that deals the copies of each into parts; else Z itself."""
-    kept, rows, group = row_groups(Z, weight=w)
-    n_different = len(rows)
-    few = n_different < _FEWEST and len(kept) >= _PARTS // 2 * n_different
-    if not few and (n_different > _REPEATED or not repeats_by_nature(Y[kept], group)):
-        return Z
-    order = rng.permutation(len(kept))
-    order = order[np.argsort(group[order], kind="stable")]  # the copies of a row side by side, in random order
-    first = np.searchsorted(group[order], group[order])
-    part = np.zeros(len(Z))
-    part[kept[order]] = (np.arange(len(order)) - first) % min(_PARTS, max(2, _REPEATED // n_different))
-    return torch.cat([Z, torch.from_numpy(part).to(Z)[:, None]], 1)
 
 
 def _on_host(X):

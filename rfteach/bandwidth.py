@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, one_pool, random_generator
 from .checks import choice, integer, number
-from .copies import distinct_rows, row_groups
+from .copies import merge_copies, row_groups
 from .distances import draw_pairs, order_statistics, pair_distances
 from .kernels import Kernel, as_kernel
 from .ridge import add_gram, cholesky
@@ -470,9 +470,9 @@ def learn_bandwidth(
 
     Notes
     -----
-    A row that is there several times counts once, with the mean of its targets: copies are not
-    observations, and a kernel narrow enough to remember them would have the greater evidence. y is
-    centred with the rows that are used. For m of them an evaluation takes about m³ + 4m²d FLOPs,
+    A row that is there several times counts once, with the mean of its targets, unless rows repeat by nature
+    (`rfteach.copies.row_groups`): copies are not observations, and a kernel narrow enough to remember them would have
+    the greater evidence. y is centred with the rows that are used. For m of them an evaluation takes about m³ + 4m²d FLOPs,
     with "loo" 3m³ + 4m²d, of which some ten to fifty are needed, and some two hundred on 300 rows for
     the starts. Memory for some six m × m matrices, in float64.
 
@@ -496,7 +496,7 @@ def learn_bandwidth(
     rng = random_generator(random_state)
     X, like = as_tensor(X, device=device)
     Y = numeric_targets(y, len(X)).detach().to(X.device, torch.float64)
-    rows, Y, _ = distinct_rows(X, Y, seed=int(rng.integers(2**63)))
+    rows, Y, _ = merge_copies(X, Y, seed=int(rng.integers(2**63)))
     X, Y = X.detach()[rows[:n_subsample]].double(), Y[:n_subsample]
     U, start, fixed = _start(X, per_input)
     Y, spread, constant = _standardised(Y)

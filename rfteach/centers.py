@@ -23,11 +23,12 @@ from tqdm import tqdm
 from .arrays import ArrayLike, all_or_nothing, as_tensor
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
-from .copies import distinct_rows, held_out_together
+from .copies import distinct_rows, row_groups
 from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, own_kernel, preconditioner_for
 from .eigenpro_training import flat, new_seed, parts_in_turn, risen, slow_down, stalled
 from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
 from .intervals import IntervalMixin, ProbabilityMixin
+from .kernel_ridge import gram_solve
 from .kernels import Kernel, as_kernel
 from .preconditioning import Preconditioner, critical_batch_size, flattened, largest_step, mixed_product, preconditioner
 from .ridge import factor_solve, raised_cholesky
@@ -222,12 +223,14 @@ class CenterDescent:
         """
         targets, before = lambda at: centred(Y[at], self.intercept, X, "y"), self.c.clone()
         of_rows = centred(Y, self.intercept, X, "y")
-        power, few, since = mean_square(targets(rows)), rows[: self.batch_size], []
+        few, since = rows[: self.batch_size], []
+        off = lambda: mean_square(self.values(X[few], self.c) - of_rows[few])
+        power, begun = mean_square(targets(rows)), off()
         while self.n_iter < last:
             rng = np.random.default_rng([self.seed, self.n_iter])
             start, loss = time.perf_counter(), self.epoch(X, of_rows, rng.permutation(rows), late)
-            after = mean_square(self.values(X[few], self.c) - of_rows[few]) if self.given else 0.0
-            least = max([power, mean_square(of_rows[few]), *self.history.get("loss", [])[:1]])
+            after = off() if self.given or late else 0.0
+            least = max([power, begun, *self.history.get("loss", [])[:1]])
             sound = torch.isfinite(self.c).all() and max(loss, after) <= 4 * least
             if not sound or risen(loss, since, power, self.c.dtype):
                 slow_down(self)
@@ -303,7 +306,8 @@ def begin_at_centers(
     B = min(B, len(rows))
     if delay == "auto":
         delay = max(1, p // (4 * B if p <= MOST else B))
-    step = float(step) if given else largest_step(B, P.beta, P.lam) / 2
+    edge = 0.1 * float(K.diagonal().max()) if halves else 0.0  # k_P at rows that come later, at the edge of all others
+    step = float(step) if given else largest_step(B, max(P.beta, edge), P.lam) / 2
     if not step <= torch.finfo(X.dtype).max:
         raise ValueError(f"step_size={step:g} is too large for {X.dtype}")
     c = X.new_zeros(p, Y.shape[1])
@@ -339,7 +343,7 @@ def train_at_centers(
     parts = []
     if settings.early_stopping:
         n_val = min(math.ceil(settings.validation_fraction * len(X)), HELD, len(X) - 1)
-        parts = [order[held] for held in parts_in_turn(held_out_together(X, Y)[order], n_val)]
+        parts = [order[held] for held in parts_in_turn(row_groups(X, Y)[2][order], n_val)]
     last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
         rows = [order[~np.isin(order, held)] for held in parts]
@@ -470,6 +474,7 @@ class _AtCenters(Descending):
         Y = self._targets(y, X, reset=True)
         seed = new_seed(self)
         self._descent, losses, left = train_at_centers(self, X, Y, seed)
+        self._first = None
         self.validation_loss_ = np.array(losses)
         self._held(X, Y, left)
         return self
@@ -479,31 +484,43 @@ class _AtCenters(Descending):
         self._left_out = None
         if left is not None:
             rows, said = left
-            like = torch.from_numpy(held_out_together(X[rows], Y[rows]))[:, None]
-            first = distinct_rows(like)
-            self._unseen = np.arange(len(first)), said[first], like
+            first = row_groups(X[rows], Y[rows])[1]
+            self._unseen = np.arange(len(first)), said[first]
             self._conclude(X[rows], Y[rows], None)
             self._left_out = replace(self._left_out, rows=rows[self._left_out.rows])
 
     @torch.no_grad()
     def _absorb(self, X, Y):
-        if not self.__sklearn_is_fitted__():
-            seed = new_seed(self)
-            descent = begin_at_centers(self, X, Y, np.random.default_rng(seed).permutation(len(X)), seed, more=True)
-        else:
-            old = self._descent
+        if self.__sklearn_is_fitted__():
+            old, first = self._descent, self._first
             if old.c.shape[1] != Y.shape[1]:
                 raise ValueError(f"y must have {old.c.shape[1]} outputs as before, got {Y.shape[1]}")
-            history = {name: [*values] for name, values in old.history.items()}
-            descent = replace(old, c=old.c.clone(), history=history)
+            first = first and tuple(torch.cat([seen, new.to(seen)]) for seen, new in zip(first, (X, Y)))
+        else:
+            old, first = None, (X, Y)
+        if old is None or (first and len(first[0]) >= 2 * len(old.Z)):  # centres from all rows that have come
+            X, Y = first
+            seed = old.seed if old else new_seed(self)
+            descent = begin_at_centers(self, X, Y, np.random.default_rng(seed).permutation(len(X)), seed, more=True)
+            if old is not None:  # from the function that there is, which need not be in the span of the new ones
+                S = descent.Z[:2000].double()
+                known = old.values(S, old.mean) + (old.intercept - descent.intercept).to(old.c)
+                start = gram_solve(descent.kernel.gram(S, S), known.double(), 1e-6 * len(S), left_out=False, fit_intercept=False)
+                descent = replace(descent, c=descent.c.clone())
+                descent.c[: len(S)] = start.coef.to(descent.c)
+        else:
+            descent = replace(old, c=old.c.clone())
             if not old.checked:  # half of the centres stand for the rows that come now
                 ways = {**self.get_params(deep=False), "kernel": old.kernel, "bandwidth": "median", "centers": old.Z}
                 every, nothing = np.arange(len(old.Z)), torch.zeros_like(old.c)
                 new = begin_at_centers(SimpleNamespace(**ways), old.Z, nothing, every, old.seed, old.factor, more=True)
                 descent = replace(descent, P=new.P, batch_size=new.batch_size, delay=new.delay, step=new.step, checked=True)
+        if old is not None:
+            descent = replace(descent, n_iter=old.n_iter, history={name: [*values] for name, values in old.history.items()})
         for _ in descent.run(X.to(descent.c), Y, np.arange(len(X)), descent.n_iter + 1, late=0.5):
             pass
-        self._descent = descent
+        few = first and np.ndim(self.centers) == 0 and len(descent.Z) < self.centers and len(first[0]) < 2 * self.centers
+        self._descent, self._first = descent, tuple(T.clone() for T in first) if few else None
 
     @torch.no_grad()
     def _predict(self, X, like):
@@ -589,7 +606,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     Notes
     -----
     ``partial_fit`` makes one pass, and predictions are by the mean of the coefficients over its second half; the next call
-    goes on from the last ones.
+    goes on from the last ones. While centres are fewer than asked for, up to twice as many rows as these are kept, and
+    wherever rows are twice the centres, centres and kernel are chosen anew, and the pass is made over all of the rows.
 
     An epoch takes 2np(d + 2r) FLOPs and np kernel values, at most half as many again with a delay, and n/BT
     projections of 2p²r. Memory is 16p² bytes for the factor of the kernel matrix of the centres up to 12 000 of them,

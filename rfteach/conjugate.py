@@ -21,7 +21,7 @@ from tqdm import tqdm
 from .arrays import Array, ArrayLike, as_tensor, empty, power_of_two, row_blocks, tiles
 from .bandwidth import fit_kernel
 from .checks import flag, integer, number, same_rows
-from .copies import distinct_rows, row_hashes
+from .copies import row_groups, row_hashes
 from .estimators import Regressor, observations
 from .intervals import IntervalMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times, targets_of_rows
@@ -407,15 +407,16 @@ _ROWS = 2000  # that "loo" chooses the penalty with, and up to which one factori
 def gram_cg_without(
     kernel: Kernel, X: torch.Tensor, Y: torch.Tensor, lam: float, w: torch.Tensor, rows: np.ndarray, **options: Any
 ) -> tuple[ConjugateRidge, torch.Tensor]:
-    """`gram_cg` for Y (n, k) and w (n,), and what the fit without ``rows`` (m,) and their copies says of these: (m, k).
+    """`gram_cg` for Y (n, k) and w (n,), and what the fit without ``rows`` (m,) says of these: (m, k).
 
     The second fit is k columns more, whose weights are zero there, and none where there are no rows; ``options`` are
     those of `gram_cg`.
     """
     if not len(rows):
         return gram_cg(kernel, X, Y, lam, w, **options), Y[:0]
-    k, held = Y.shape[1], torch.from_numpy(np.isin(row_hashes(X), row_hashes(X[rows]))).to(w.device)
-    W = torch.stack([w, w.masked_fill(held, 0)], 1).repeat_interleave(k, 1)
+    k, others = Y.shape[1], w.clone()
+    others[rows] = 0
+    W = torch.stack([w, others], 1).repeat_interleave(k, 1)
     found = gram_cg(kernel, X, torch.cat([Y, Y], 1), lam, W, **options)
     said = gram_times(kernel, X[rows], X, found.coef[:, k:]) + found.intercept[k:]
     own = {name: getattr(found, name)[..., :k] for name in ("coef", "intercept", "error_bound", "norm_bound")}
@@ -423,7 +424,7 @@ def gram_cg_without(
 
 
 def _by_others(kernel, U, Y, lam, w, fit_intercept):
-    """What the fit without each of the different rows U (m, d) says of it (m, k)."""
+    """What the fit without each of the observations U (m, d) says of it (m, k)."""
     return Y - gram_solve(kernel.gram(U, U), Y, lam, w, fit_intercept=fit_intercept).residuals
 
 
@@ -437,7 +438,8 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
     bandwidth : float, array of shape (d,), "median" or "learned", default "median"
         Scale of distance, in the units of X; the words look at 2000 rows. A kernel has its own, which "median" leaves as it is.
     alpha : "loo" or float, default "loo"
-        Penalty λ > 0, not multiplied by n. "loo": the one of least leave-one-out error on 2000 different rows, used as it is
+        Penalty λ > 0, not multiplied by n. "loo": the one of least leave-one-out error on 2000 observations (equal rows are one, unless they repeat
+        by nature, see `rfteach.copies.row_groups`), used as it is
         with more of them, outputs in units of their standard deviations; with up to 1000 not less than a tenth of that of the
         greatest evidence, (3.48).
     tol : float, default 1e-6
@@ -481,7 +483,7 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
     Up to 2000 rows `gram_solve` in float64, n³/3 FLOPs; beyond `gram_cg`, whose price and warnings it has. "loo" takes 9n³ for
     n rows, at most 2000. A prediction takes 2n(d + k) FLOPs and n kernel values. Inputs in different units should be scaled first.
 
-    `predict_interval` rests on rows that were left out: up to 2000 different ones each, in closed form, for a penalty that was
+    `predict_interval` rests on rows that were left out: up to 2000 observations each, in closed form, for a penalty that was
     given when first asked for, at 2n³/3 FLOPs; beyond, the last thousand by k more columns of the conjugate gradients.
 
     References
@@ -534,8 +536,9 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
 
     def _fit(self, X, Y, w, like):
         few, ways = slice(0, _ROWS), {"fit_intercept": self.fit_intercept}
-        rows, (U, means, total, units) = distinct_rows(X, weight=w), observations(X, Y, w)
+        (kept, rows, group), (U, means, total, units) = row_groups(X, Y, weight=w), observations(X, Y, w)
         U, means, total, many = U[few], means[few], total[few], len(rows) > _ROWS
+        places = np.arange(len(rows))[-(_ROWS // 2) if many else 0 :]
         own = not isinstance(self.kernel, str) and isinstance(self.bandwidth, str) and self.bandwidth == "median"
         kernel = self.kernel_ = fit_kernel(self.kernel, None if own else self.bandwidth, U, means).own()
         X, Y, U, self.alpha_ = X.detach().double(), Y.double() / units, U.double(), self.alpha
@@ -556,14 +559,14 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
             ways |= {"n_landmarks": self.n_landmarks, "tol": self.tol, "max_iter": self.max_iter, "memory": self.memory,
                      "verbose": self.verbose}
             if many:
-                found, said = gram_cg_without(kernel, X, Y, self.alpha_, w, rows[-(_ROWS // 2) :], **ways)
-                said = said * units
+                left = kept[group >= places[0]]
+                found, said = gram_cg_without(kernel, X, Y, self.alpha_, w, left, **ways)
+                said = said[np.searchsorted(left, rows[places])] * units
             else:
                 found = gram_cg(kernel, X, Y, self.alpha_, w, **ways)
             bound, self.n_iter_ = found.error_bound, found.n_iter
         if len(rows) > 1:
-            places = np.arange(len(rows))
-            self._unseen = places[-(_ROWS // 2) :] if many else places, said
+            self._unseen = places, said
         self.X_fit_ = X.cpu().numpy().copy()
         self.dual_coef_, self.intercept_, self.error_bound_ = (
             self._shaped((T * units).cpu().numpy().T).T if T.ndim > 1 else self._shaped((T * units).cpu().numpy())

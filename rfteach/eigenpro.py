@@ -18,7 +18,7 @@ import torch
 
 from .arrays import all_or_nothing
 from .checks import choice, flag, integer, labels, number
-from .copies import distinct_rows
+from .copies import row_groups
 from .eigenpro_engine import Data, squared_errors, wrong_labels
 from .eigenpro_shares import SharedCheckpoint, SharedDescent
 from .eigenpro_training import Checkpoint, fingerprint, go_on, new_seed, one_pass, start, train
@@ -199,7 +199,7 @@ class _Shared(_Fitted):
 
     def _judged(self, data):
         if data.X_val is not None:
-            rows = distinct_rows(data.X_val)
+            rows = row_groups(data.X_val, data.Y_val)[1]
             self._unseen = np.arange(len(rows)), self._predict(data.X_val[rows], None)
         self._conclude(data.X_val, data.Y_val, None)
         return self

@@ -29,7 +29,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import random_generator
-from .copies import held_out_together, row_hashes
+from .copies import row_groups, row_hashes
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan, room_for_rows
 from .preconditioning import Momentum, largest_step
 
@@ -239,7 +239,7 @@ def choose_epochs(settings, data, limit, seed, mistakes, share=lambda descent: d
 def parts_in_turn(numbers, n_val):
     """Masks of parts of n_val rows each, until `ENOUGH` are in one; rows with one number are in one part.
 
-    ``numbers`` are those of the rows in random order, as `held_out_together` gives them. Numbers come in the order in
+    ``numbers`` are those of the rows in random order, as `rfteach.copies.row_groups` gives them. Numbers come in the order in
     which they are met first, and a part ends with the one that fills it.
     """
     if n_val == 0:
@@ -256,7 +256,7 @@ def held_out(settings, data, seed, mistakes):
     """Pairs of a descent on the other rows, and of its data with the part that is held out."""
     n = len(data.X)
     n_val = min(math.ceil(settings.validation_fraction * n), n - 1)
-    for held in parts_in_turn(held_out_together(data.X, data.Y), n_val):
+    for held in parts_in_turn(row_groups(data.X, data.Y)[2], n_val):
         held = torch.from_numpy(held).to(data.X.device)
         X, Y, X_val, Y_val = data.X[~held], data.Y[~held], data.X[held], data.Y[held]
         descent = begin(settings, X, Y, seed, mistakes, again=True)

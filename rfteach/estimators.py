@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .arrays import Array, all_or_nothing, one_pool, power_of_two, validate_input
 from .checks import labels, number, targets, weights
-from .copies import distinct_rows, row_hashes
+from .copies import merge_copies, row_hashes
 
 # %% ../nbs/00c_estimators.ipynb #ae23047e
 class Model(BaseEstimator):
@@ -118,13 +118,15 @@ class Regressor(MultiOutputMixin, RegressorMixin, Supervised):
 
 # %% ../nbs/00c_estimators.ipynb #fd63220f
 def observations(X: torch.Tensor, Y: torch.Tensor, w: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-    """The different rows of X, their mean targets in units, their summed weights, and the units (k,).
+    """The observations among the rows of X, their mean targets in units, their summed weights, and the units (k,).
+
+    Equal rows are one, unless they repeat by nature, see `rfteach.copies.row_groups`.
 
     ``Y`` (n, k) comes in the units of the user and goes out in float64, divided by the power of two of each
     output that `rfteach.arrays.power_of_two` names; ``w`` (n,) may be None.
     """
     w = torch.ones(len(X), dtype=torch.float64, device=X.device) if w is None else w
-    rows, Y, w = distinct_rows(X, Y.double(), weight=w)
+    rows, Y, w = merge_copies(X, Y.double(), weight=w)
     units = Y.new_tensor([power_of_two(y) for y in Y.T])
     return X[rows].detach(), Y / units, w, units
 
@@ -132,9 +134,14 @@ def observations(X: torch.Tensor, Y: torch.Tensor, w: torch.Tensor | None) -> tu
 def order_by_values(Z: torch.Tensor, bits: int = 24) -> np.ndarray:
     """An order (n,) of the rows Z (n, d), as good as random, that follows from their values, rounded to multiples of 2^-bits.
 
-    Standardised rows have the same order in all units, but where rounding tips one of their values over.
+    Standardised rows have the same order in all units, but where rounding tips one of their values over. Rows with equal
+    values stand anywhere, in their own order.
     """
-    return np.argsort(row_hashes((Z * 2**bits).round()), kind="stable")
+    numbers = row_hashes((Z * 2**bits).round())
+    order = np.argsort(numbers, kind="stable")
+    copy = np.arange(len(order)) - np.searchsorted(numbers[order], numbers[order])
+    numbers[order] += copy.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return np.argsort(numbers, kind="stable")
 
 # %% ../nbs/00c_estimators.ipynb #7d6ffef8
 class Streaming(Supervised):

@@ -20,7 +20,7 @@ from sklearn.utils.metaestimators import available_if
 from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, needs_grad
 from .arrays import power_of_two, resolve_device, row_blocks
 from .checks import choice, flag, number, penalties, targets, weights
-from .copies import distinct_rows, spread_of_copies
+from .copies import merge_copies, spread_of_copies
 from .estimators import Classifier, Model, Regressor, Supervised
 from .features import RandomFourierFeatures
 from .intervals import LawMixin, ProbabilityMixin, by_others
@@ -211,7 +211,7 @@ class _FeatureRidge(Streaming, _Mapped):
         dtype = like.compute_dtype if self.solver == "gram" else torch.float64
         scale, unit = power_of_two(Y), power_of_two(w, dtype)
         Y, w = Y.double() / scale, w / unit
-        rows, y, W = distinct_rows(X, Y, weight=w)  # (3.19)
+        rows, y, W = merge_copies(X, Y, weight=w)  # (3.19)
         spread = w.sum() * spread_of_copies(X, Y, weight=w) if len(rows) < len(Y) else torch.zeros_like(y[0])
         X = X[rows]
         self._fit_map(X, like, y * scale)
@@ -294,7 +294,7 @@ class _Streamed(_FeatureRidge):
 
     def _take(self, X, like, Y, w, first):
         """A block of rows into a copy of the stream, or a new one."""
-        rows, y, v = distinct_rows(X, Y.double(), weight=w)
+        rows, y, v = merge_copies(X, Y.double(), weight=w)
         if first:
             self._n_outputs = Y.shape[1]
             for name in ("_solved", "alphas_", "cv_errors_"):
@@ -372,7 +372,8 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         Penalty λ ≥ 0 on the squared coefficients. "loo" chooses it by the leave-one-out error, (3.20),
         which takes a second pass over the rows; "gcv" by (3.14), without one. With random Fourier features
         and up to 1000 rows not less than a tenth of that of the greatest evidence, (3.48). What is left out is an
-        observation: all rows of X that are equal, with all their weight. c times the weights with c
+        observation: all rows of X that are equal, with all their weight; where rows
+        repeat by nature, one of up to twenty parts of them (`rfteach.copies.row_groups`). c times the weights with c
         times the penalty is the same problem; a choice takes this factor into account, a number and
         ``alphas`` do not. Several outputs share the penalty; their errors count in units of the variance of each.
     alphas : array-like of shape (L,) or None, default None

@@ -46,7 +46,7 @@ class LeftOut:
 
     @cached_property
     def predictions(self) -> np.ndarray:
-        r"""What a fit without each row and its copies says of it (n, k)."""
+        r"""What a fit without each row, and what is left out with it, says of it (n, k)."""
         values = self.source() if callable(self.source) else self.source
         return values.detach().cpu().double().numpy()[self.place]
 
@@ -77,15 +77,15 @@ def inputs_of(X: torch.Tensor | Sparse) -> torch.Tensor:
 
 
 def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, places: np.ndarray,
-             predictions: torch.Tensor | Callable[[], torch.Tensor], like: torch.Tensor | None = None) -> LeftOut:
+             predictions: torch.Tensor | Callable[[], torch.Tensor]) -> LeftOut:
     r"""The errors at rows X (n, d) with targets Y (n, k) and weights w (n,), or None, of predictions made without them.
 
-    ``places`` (m,) count the different rows as `rfteach.copies.distinct_rows` does, ``predictions`` (m, k) are for
+    ``places`` (m,) count the observations as `rfteach.copies.row_groups` does, ``predictions`` (m, k) are for
     these, or what computes them when they are first asked for. Each copy has an error of its own; of many rows 1000
-    are drawn. ``like`` (n, D): rows are copies where those of ``like`` are; None stands for X.
+    are drawn.
     """
     w = None if w is None else w / power_of_two(w)
-    kept, _, group = row_groups(X if like is None else like, weight=None if w is None else w / w.max())
+    kept, _, group = row_groups(X, Y, weight=None if w is None else w / w.max())
     place = np.full(len(kept), -1)
     place[places] = np.arange(len(places))
     kept, place = kept[place[group] >= 0], place[group][place[group] >= 0]
@@ -108,7 +108,7 @@ def by_others(spectrum: Spectrum, B: torch.Tensor, w: torch.Tensor, lam: float, 
 
 class LeftOutMixin:
     r"""What intervals and probabilities rest on. ``_fit`` sets ``_unseen``, the places and predictions that `left_out`
-    takes, and may be what says which rows are copies; ``_leaves_out`` says when it does. To ``error_`` and ``errors_`` of the
+    takes; ``_leaves_out`` says when it does. To ``error_`` and ``errors_`` of the
     means of copies is added what copies differ by, which no prediction can tell. ``_kept``, where there is such a method, gives what ``_conclude`` has not kept.
     """
 
@@ -118,7 +118,7 @@ class LeftOutMixin:
         unseen = vars(self).pop("_unseen", None)
         self._left_out = None if unseen is None else left_out(X, Y, w, *unseen)
         if "error_" in vars(self):
-            spread = self._shaped(spread_of_copies(unseen[2] if unseen and len(unseen) > 2 else X, Y, weight=w).cpu().numpy())
+            spread = self._shaped(spread_of_copies(X, Y, weight=w).cpu().numpy())
             self.error_ = self.error_ + spread
             if "chosen_" in vars(self):
                 self.errors_ = {name: error + spread for name, error in self.errors_.items()}

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from .arrays import power_of_two, random_generator, without_units
 from .chaos import SparsePCE
 from .checks import choice, flag, integer
-from .copies import distinct_rows, row_groups
+from .copies import merge_copies, row_groups
 from .estimators import Regressor, Transformer
 from .intervals import IntervalMixin
 from .kernels import Gaussian
@@ -448,19 +448,19 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
         self._compare(X, Y)
 
     def _compare(self, X, Y):
-        """Whether a constant or a plane takes the place of the surrogate; copies of a row count as one."""
-        rows, Y, w = distinct_rows(without_units(X), Y.double())
-        units = Y.new_tensor([power_of_two(t) for t in Y.T])
+        """Whether a constant or a plane takes the place of the surrogate; each observation counts as one row."""
+        rows, means, w = merge_copies(without_units(X), Y.double())
+        units = means.new_tensor([power_of_two(t) for t in means.T])
         model = clone(self).set_params(n_folds=None, verbose=False)
 
         def fit(X, Y, w):
             predict = clone(model).fit(X, Y[:, 0] if self._one_column else Y).predict
             return lambda T: predict(T).reshape(len(T), -1)
 
-        found = judge(self, X[rows], Y / units, w, units, self._one_column, fit=fit)
+        found = judge(self, X[rows], means / units, w, units, self._one_column, fit=fit)
         if found is not None:  # places as the order of X itself counts them
             places, predictions = self._unseen
-            self._unseen = row_groups(X)[2][rows[places]], predictions
+            self._unseen = row_groups(X, Y)[2][rows[places]], predictions
         self._planes = found and [
             None if name == "expansion" else (slopes.numpy() * unit, float(offset) * unit)
             for name, slopes, offset, unit in zip(found.names, found.slopes, found.intercepts, units.tolist())

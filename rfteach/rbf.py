@@ -17,7 +17,7 @@ from sklearn.cluster import kmeans_plusplus
 from .arrays import all_or_nothing, as_tensor, empty, needs_grad, random_generator, row_blocks
 from .bandwidth import fit_kernel, numeric_targets
 from .checks import choice, integer, number, same_columns, weights
-from .copies import distinct_rows
+from .copies import distinct_rows, merge_copies
 from .estimators import Regressor, Transformer
 from .feature_ridge import RandomFeatureRidge
 from .intervals import LawMixin
@@ -94,15 +94,14 @@ def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
     given = not isinstance(centers, str)
     if not given:
         choice(*_RULES, centers=centers)
-    word, Y = bandwidth if isinstance(bandwidth, str) else None, X.new_empty(len(X), 0)
+    word, seed = bandwidth if isinstance(bandwidth, str) else None, int(rng.integers(2**63))
+    rows = order = distinct_rows(X, weight=weight, seed=seed)
     if word == "learned" and y is not None:
-        Y = numeric_targets(y, len(X)).to(X.device)
-    order, Y, _ = distinct_rows(X, Y, weight=weight, seed=int(rng.integers(2**63)))
+        rows, y, _ = merge_copies(X, numeric_targets(y, len(X)).to(X.device), weight=weight, seed=seed)
     if word == "median" and not isinstance(kernel, str):
         bandwidth = None
     few = slice(0, _MEDIAN_ROWS)
-    Y = None if y is None else Y[few]
-    kernel = fit_kernel(kernel, bandwidth, X[order[few]], Y).own()
+    kernel = fit_kernel(kernel, bandwidth, X[rows[few]], y[few] if word == "learned" and y is not None else None).own()
     if given:
         U, _ = as_tensor(centers, name="centers")
         same_columns(X=X, centers=U)
@@ -360,7 +359,7 @@ class _Network(LawMixin, Regressor):
         """The bandwidth of least error on few rows, or "median" where it does not win clearly."""
         if not isinstance(self.kernel, str):
             return "median"  # the kernel has its own
-        rows, Y, w = distinct_rows(X, Y.double(), weight=w, seed=seed)
+        rows, Y, w = merge_copies(X, Y.double(), weight=w, seed=seed)
         if Y.shape[1] > 1:  # each counts in units of its standard deviation
             height = standard_deviations(Y, w.double())
             Y = Y / height.where(height > 0, 1)

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .arrays import ArrayLike, Sparse, all_or_nothing, power_of_two, resolve_device
 from .checks import choice, flag, number, targets, weights
-from .copies import distinct_rows, row_groups, row_hashes
+from .copies import distinct_rows, merge_copies, row_groups, row_hashes
 from .estimators import Regressor, Streaming
 from .intervals import IntervalMixin, LeftOut, by_others, inputs_of
 from .moments import Moments, Sharing, Triangle, add_rows
@@ -184,8 +184,8 @@ class Stream(Sharing):
     ) -> None:
         """Keep some of the rows of X (n, d) with targets Y (n, k) and weights w (n,), before they are added.
 
-        ``rows`` are the places of those that differ, ``y`` and ``v`` their targets and weights, as
-        `rfteach.copies.distinct_rows` says; ``features`` gives those of rows of X.
+        ``rows`` are the places of the observations, ``y`` and ``v`` their targets and weights, as
+        `rfteach.copies.merge_copies` says; ``features`` gives those of rows of X.
         """
         Y = Y.double()
         w = Y.new_ones(len(Y)) if w is None else w.to(Y)
@@ -198,7 +198,7 @@ class Stream(Sharing):
         some = some[first]
         if len(rows) < len(Y):  # copies, or rows without weight
             place = np.zeros(len(Y), dtype=int)
-            kept, _, group = row_groups(X, weight=np.isfinite(numbers))
+            kept, _, group = row_groups(X, Y, weight=weighs)
             place[kept] = group
         else:
             place = np.argsort(rows)
@@ -297,7 +297,7 @@ class _Streaming(IntervalMixin, Streaming, Regressor):
     def _take(self, stream, A, Y, w):
         n, rows, B, y, v = len(A), np.arange(len(A)), A, Y, w
         if n > 1 and len(distinct_rows(A[:, :8])) < n:  # else no rows are equal
-            rows, y, v = distinct_rows(A, Y.double(), weight=w)
+            rows, y, v = merge_copies(A, Y.double(), weight=w)
             B = A[rows]
         stream.draw(A, Y, w, rows, y, v, lambda A: A)
         stream.add(B, y, v, n)
@@ -358,7 +358,8 @@ class StreamingRidge(_Streaming):
         greatest evidence, (3.48). It can be changed between calls of ``predict``: the sums do
         not depend on it. c times the weights with c times the penalty give the same coefficients, and
         a choice takes this factor into account. Several outputs share the penalty; their errors count in units of the
-        variance of each. Equal rows within one call count as one observation; what
+        variance of each. Equal rows within one call count as one observation,
+        unless they repeat by nature (`rfteach.copies.row_groups`); what
         is a copy of a row of another call cannot be told from sums, and counts as a new one.
     fit_intercept : bool, default True
         Add a constant that is not penalised.

@@ -476,19 +476,6 @@ def test_rows_that_repeat_are_told_apart_where_their_targets_differ(levels, n):
     assert 0.009 < model.error_ < 0.03
 
 
-def test_copies_with_equal_targets_stay_together():
-    rng = np.random.default_rng(0)
-    Z, Y = torch.from_numpy(rng.normal(size=(75, 2))).repeat(5, 1), torch.from_numpy(rng.normal(size=(75, 1))).repeat(5, 1)
-    assert rfteach.auto._copies_apart(Z, Y, None, rng) is Z
-    noisy = Y + 1e-3 * torch.from_numpy(rng.normal(size=Y.shape))
-    parts = rfteach.auto._copies_apart(Z, noisy, None, rng)[:, 2].reshape(5, 75)
-    assert (parts.sort(0).values == torch.arange(5.0)[:, None]).all()
-    often = torch.cat([Z, Z[:1].repeat(60, 1)])  # one row is there 65 times, in thirteen parts
-    many = rfteach.auto._copies_apart(often, torch.cat([noisy, noisy[:60]]), None, rng)
-    assert np.ptp(np.bincount(many[(many[:, :2] == Z[0]).all(1), 2].int())) == 0 and many[:, 2].max() == 12
-    assert rfteach.auto._copies_apart(Z[:225], noisy[:225], None, rng).shape == (225, 2)
-
-
 def test_few_different_rows_of_noise_cost_little():
     added = []
     for seed in range(20):

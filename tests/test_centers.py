@@ -376,3 +376,28 @@ def test_a_part_is_full_whatever_repeats():
         (held,) = parts_in_turn(numbers, 600)
         assert 600 <= held.sum() < 600 + max(counts)
         assert not np.intersect1d(numbers[held], numbers[~held]).size
+
+
+@pytest.mark.parametrize("size", [1, 10, 100])
+def test_centres_grow_with_a_stream_of_small_pieces(size):
+    """Were the first piece's rows the only centres, ten of them would leave .4 of the variance, one all of it."""
+    rng = np.random.default_rng(0)
+    n = 100 if size == 1 else 1000
+    X, fresh = rng.normal(size=(n, 3)), rng.normal(size=(1000, 3))
+    f = lambda X: np.sin(X[:, 0]) + X[:, 1] / 2
+    y, model = f(X) + 0.1 * rng.normal(size=n), CentersRegressor(centers=n // 4, random_state=0)
+    sizes = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for a in range(0, n, size):
+            model.partial_fit(X[a : a + size], y[a : a + size])
+            sizes.append(len(model.centers_))
+    assert sizes[0] == min(size, n // 4) and sizes[-1] == n // 4 and model._first is None
+    assert len({*sizes}) <= 2 + np.log2(n // 4 / sizes[0]) and model.n_iter_ == len(sizes) == len(model.history_["loss"])
+    assert np.mean((model.predict(fresh) - f(fresh)) ** 2) < {1: 0.1, 10: 0.01, 100: 0.02}[size] * f(fresh).var()
+    before = model.dual_coef_.copy()
+    again = CentersRegressor(centers=n // 4, random_state=0).partial_fit(X[:size], y[:size])
+    with pytest.raises(ValueError, match="1 outputs as before, got 2"):
+        again.partial_fit(X[:size], np.stack([y, y], 1)[:size])
+    assert len(again._first[0]) == size and len(again.centers_) == sizes[0]
+    assert model.fit(X, y)._first is None and model.dual_coef_.shape == before.shape

@@ -1,15 +1,24 @@
-"""Which rows are equal: hashes of values alone, one row of equal ones, what copies differ by."""
+"""Which rows are equal: hashes of values alone, what is an observation, one row for each, what copies differ by."""
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn.base import clone
 
+from rfteach.agop import RFMRegressor
 from rfteach.arrays import as_csr
-from rfteach.copies import distinct_rows, row_hashes, spread_of_copies
+from rfteach.centers import CentersRegressor
+from rfteach.chaos import SparsePCE
+from rfteach.conjugate import KernelRidgeRegressor
+from rfteach.copies import distinct_rows, merge_copies, neighbours_agree, row_groups, row_hashes, spread_of_copies
+from rfteach.eigenpro import EigenProRegressor
 from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.features import RandomFourierFeatures
+from rfteach.rbf import RBFRegressor
+from rfteach.srfe import SRFERegressor
+from rfteach.streaming import StreamingRidge
 
 
 def test_row_hashes_depend_on_values_alone():
@@ -28,28 +37,129 @@ def test_row_hashes_depend_on_values_alone():
 
 
 @pytest.mark.parametrize("storage", [torch.from_numpy, sp.csr_matrix])
-def test_distinct_rows(storage):
-    """One position for each row of positive weight, weighted means, summed weights; order and copies do not count."""
+@pytest.mark.parametrize("n_levels", [3, 6])
+def test_merge_copies(storage, n_levels):
+    """One position for each observation, weighted means, summed weights; order does not count."""
     rng = np.random.default_rng(0)
-    X, Y, w = rng.integers(0, 3, (60, 2)).astype(float), rng.normal(size=(60, 2)), rng.integers(0, 4, 60) * 1.0
-    rows, means, weights = distinct_rows(storage(X), torch.from_numpy(Y), weight=w)
-    assert len(rows) == len({tuple(x) for x in X[w > 0]}) == len(means) == len(weights)
+    X, Y, w = rng.integers(0, n_levels, (60, 2)).astype(float), rng.normal(size=(60, 2)), rng.integers(0, 4, 60) * 1.0
+    by_nature = n_levels == 3
+    rows, means, weights = merge_copies(storage(X), torch.from_numpy(Y), weight=w)
+    different = len({tuple(x) for x in X[w > 0]})
+    assert len(rows) == ((w > 0).sum() if by_nature else different) == len(means) == len(weights)
     for row, mean, weight in zip(rows, means.numpy(), weights.numpy()):
-        same = (X == X[row]).all(1)
+        same = np.arange(60) == row if by_nature else (X == X[row]).all(1)
         assert weight == w[same].sum()
         np.testing.assert_allclose(mean, w[same] @ Y[same] / weight, atol=1e-14)
     repeated = rng.permutation(60)
-    again, same_means, _ = distinct_rows(storage(X[repeated]), torch.from_numpy(Y[repeated]), weight=w[repeated])
+    again, same_means, _ = merge_copies(storage(X[repeated]), torch.from_numpy(Y[repeated]), weight=w[repeated])
     np.testing.assert_array_equal(X[repeated][again], X[rows])
     np.testing.assert_allclose(same_means, means, atol=1e-14)
-    np.testing.assert_array_equal(X[distinct_rows(storage(X), weight=w)], X[rows])
-    assert (X[distinct_rows(storage(X), seed=1)] != X[distinct_rows(storage(X))]).any()
+    few = distinct_rows(storage(X), weight=w)
+    assert len(few) == different and (X[distinct_rows(storage(X), seed=1)] != X[distinct_rows(storage(X))]).any()
+    if not by_nature:
+        np.testing.assert_array_equal(few, rows)
+
+
+def noisy_words(counts, seed=0):
+    """Columns of zeros and ones, and targets with noise of their own."""
+    rng = np.random.default_rng(seed)
+    word = np.repeat(np.arange(len(counts)), counts)
+    rng.shuffle(word)
+    return torch.eye(len(counts))[word], torch.from_numpy(rng.normal(size=len(counts))[word] + 0.1 * rng.normal(size=len(word)))[:, None]
+
+
+def n_groups(X, Y):
+    return len(row_groups(X, Y)[1])
+
+
+def test_when_rows_repeat_by_nature():
+    """Four times in the mean, no more than twenty of one counted, and different targets; or ten times."""
+    X, Y = noisy_words([4] * 25)
+    assert n_groups(X, Y) == 100 and n_groups(X[:99], Y[:99]) == 25
+    assert n_groups(X, X @ torch.randn(25, 1, generator=torch.manual_seed(0))) == 25  # no noise
+    X, Y = noisy_words([10] * 25)
+    means = X @ torch.randn(25, 1, generator=torch.manual_seed(0))
+    assert n_groups(X, means) == 250 and n_groups(X[:249], means[:249]) == 25
+    X, Y = noisy_words([1000, *[3] * 24])
+    assert n_groups(X, Y) == 25  # 20 + 72 of 100
+    X, Y = noisy_words([1000, *[4] * 24])
+    assert n_groups(X, Y) == 20 + 96
+    assert n_groups(X[:, :1] * 0, Y) == 1  # nothing differs
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_trials_repeated_by_plan_stay_together(seed):
+    """As many at each of some places whose neighbours foretell them; not where chance gave the numbers, nor for labels."""
+    rng = np.random.default_rng(seed)
+    places = torch.from_numpy(rng.normal(size=(50, 2)))
+    planned, by_chance = np.repeat(np.arange(50), 6), rng.integers(50, size=300)
+    by_chance[:50] = np.arange(50)
+    noise = 0.1 * torch.from_numpy(rng.normal(size=(300, 1)))
+    for unit in (1.0, 1e-200, 1e200):
+        assert n_groups(unit * places[planned], places[planned].sum(1, keepdim=True) + noise) == 50
+    assert n_groups(places[by_chance], places[by_chance].sum(1, keepdim=True) + noise) == 300
+    labels = torch.eye(50)[planned].double()
+    assert n_groups(labels, places[planned, :1] + noise) == n_groups(sp.csr_array(labels.numpy()), places[planned, :1] + noise) == 300
+
+
+def test_neighbours_agree_by_chance_once_in_a_hundred():
+    rng = np.random.default_rng(0)
+    Z, Y = rng.normal(size=(300, 20, 2)), rng.normal(size=(300, 20, 1))
+    found = sum(neighbours_agree(torch.from_numpy(z), torch.from_numpy(y)) for z, y in zip(Z, Y))
+    assert found <= 3 + 4 * 3**0.5
+    assert sum(neighbours_agree(torch.from_numpy(z), torch.from_numpy(z[:, :1] + y / 4)) for z, y in zip(Z, Y)) > 250
+
+
+def test_the_parts_of_a_row():
+    """Of even size, at most twenty, the same for rows in another order, in other units of the targets and without those of no weight."""
+    X, Y = noisy_words([65, 21, 7, *[5] * 20])
+    kept, rows, group = row_groups(X, Y)
+    sizes = {word: sorted(np.bincount(group)[np.unique(group[X[:, word].numpy() > 0])]) for word in range(23)}
+    assert sizes[0] == [3] * 15 + [4] * 5 and sizes[1] == [1] * 19 + [2] and sizes[2] == [1] * 7
+    assert (X[rows[group]] == X).all()
+    order = np.random.default_rng(0).permutation(len(X))
+    again = row_groups(X[order], 1e-3 * Y[order])
+    assert (X[order][again[1]] == X[rows]).all()
+    np.testing.assert_array_equal(again[2], group[order])
+    w = np.ones(len(X) + 3)
+    w[-3:] = 0
+    np.testing.assert_array_equal(row_groups(torch.cat([X, X[:3]]), torch.cat([Y, 9 + Y[:3]]), weight=w)[2], group)
+
+
+def test_parts_are_drawn_at_random():
+    """Means of parts differ as those of independent draws do, not less, as where sorted targets are dealt in turn."""
+    rng = np.random.default_rng(0)
+    ratios = []
+    for _ in range(100):
+        X, Y = torch.eye(2)[np.repeat([0, 1], 400)], torch.from_numpy(rng.normal(size=(800, 1)))
+        _, means, weights = merge_copies(X, Y)
+        ratios.append(float(means.square().mean() * 20))
+    assert abs(np.mean(ratios) - 1) < 4 * np.std(ratios) / 10
+
+
+ONE_HOT = [RandomFeatureRidge(), StreamingRidge(), KernelRidgeRegressor(), RBFRegressor(random_state=0), RFMRegressor(), SRFERegressor(random_state=0),
+           SparsePCE(), CentersRegressor(random_state=0), EigenProRegressor(random_state=0)]
+
+
+@pytest.mark.parametrize("model", ONE_HOT, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("n_words, n", [(30, 180), (8, 2200)])
+def test_estimators_learn_words(model, n_words, n):
+    """With all copies of a word left out nothing is known of it, and a constant is as good as anything."""
+    rng = np.random.default_rng(n_words)
+    word, mean = rng.integers(n_words, size=n + 500), rng.normal(size=n_words)
+    word[:n_words] = np.arange(n_words)
+    X, y = np.eye(n_words)[word], mean[word] + 0.1 * rng.normal(size=n + 500)
+    model = clone(model).fit(X[:n], y[:n])
+    assert np.mean((model.predict(X[n:]) - mean[word[n:]]) ** 2) < 0.01
+    if "EigenPro" not in type(model).__name__:
+        low, high = model.predict_interval(X[n:]).T
+        assert np.mean((low <= y[n:]) & (y[n:] <= high)) > 0.8
 
 
 @pytest.mark.parametrize("storage", [torch.from_numpy, sp.csr_array])
 def test_spread_of_copies(storage):
     rng = np.random.default_rng(0)
-    X, Y, w = rng.integers(3, size=(40, 2)).astype(float), rng.normal(size=(40, 2)), rng.uniform(0, 2, 40)
+    X, Y, w = rng.integers(5, size=(40, 2)).astype(float), rng.normal(size=(40, 2)), rng.uniform(0, 2, 40)
     w[:5] = 0
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y0": Y[:, 0], "y1": Y[:, 1], "w": w})
     wanted = np.zeros(2)
@@ -66,7 +176,7 @@ def test_spread_of_copies(storage):
 def test_weights_below_the_range_of_the_targets():
     """Weights are added up in float64, whatever the dtype of what they weigh."""
     X, Y = torch.ones(3, 1), torch.tensor([[1.0], [2.0], [6.0]])
-    means = distinct_rows(X, Y, weight=np.array([1e-60, 2e-60, 1e-60]))[1]
+    means = merge_copies(X, Y, weight=np.array([1e-60, 2e-60, 1e-60]))[1]
     assert means.item() == pytest.approx(2.75) and means.dtype == torch.float32
 
 

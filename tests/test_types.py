@@ -90,7 +90,7 @@ CALLS = [  # functions, their arguments made from X of shape (12, 3) and y of sh
     (arrays.resolve_device, lambda X, y: ["cpu"]),
     (arrays.row_blocks, lambda X, y: [9, 8]),
     (copies.distinct_rows, lambda X, y: [torch.ones(2, 3)]),
-    (copies.distinct_rows, lambda X, y: [torch.ones(2, 3), torch.ones(2, 1)]),
+    (copies.merge_copies, lambda X, y: [torch.ones(2, 3), torch.ones(2, 1)]),
     (datasets.sobol_g, lambda X, y: [X, [0.0, 1.0, 9.0]]),
     (datasets.sobol_g_moments, lambda X, y: [[0.0, 1.0, 9.0]]),
     (datasets.gaussian_bump, lambda X, y: [X, [0.0, 1.0, 9.0]]),
