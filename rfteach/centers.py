@@ -495,11 +495,12 @@ class _AtCenters(Descending):
             old, first = self._descent, self._first
             if old.c.shape[1] != Y.shape[1]:
                 raise ValueError(f"y must have {old.c.shape[1]} outputs as before, got {Y.shape[1]}")
-            first = first and tuple(torch.cat([seen, new.to(seen)]) for seen, new in zip(first, (X, Y)))
+            first = first and (*(torch.cat([seen, new.to(seen)]) for seen, new in zip(first, (X, Y))), first[2])
         else:
-            old, first = None, (X, Y)
-        if old is None or (first and len(first[0]) >= 2 * len(old.Z)):  # centres from all rows that have come
-            X, Y = first
+            old, first = None, (X, Y, 0)
+        if first and len(first[0]) >= 2 * first[2]:  # centres from all rows that have come
+            X, Y, _ = first
+            first = X, Y, len(X)
             seed = old.seed if old else new_seed(self)
             descent = begin_at_centers(self, X, Y, np.random.default_rng(seed).permutation(len(X)), seed, more=True)
             if old is not None:  # from the function that there is, which need not be in the span of the new ones
@@ -520,7 +521,7 @@ class _AtCenters(Descending):
         for _ in descent.run(X.to(descent.c), Y, np.arange(len(X)), descent.n_iter + 1, late=0.5):
             pass
         few = first and np.ndim(self.centers) == 0 and len(descent.Z) < self.centers and len(first[0]) < 2 * self.centers
-        self._descent, self._first = descent, tuple(T.clone() for T in first) if few else None
+        self._descent, self._first = descent, (first[0].clone(), first[1].clone(), first[2]) if few else None
 
     @torch.no_grad()
     def _predict(self, X, like):
@@ -607,7 +608,7 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     -----
     ``partial_fit`` makes one pass, and predictions are by the mean of the coefficients over its second half; the next call
     goes on from the last ones. While centres are fewer than asked for, up to twice as many rows as these are kept, and
-    wherever rows are twice the centres, centres and kernel are chosen anew, and the pass is made over all of the rows.
+    wherever they have doubled, centres and kernel are chosen anew, and the pass is made over all of the rows.
 
     An epoch takes 2np(d + 2r) FLOPs and np kernel values, at most half as many again with a delay, and n/BT
     projections of 2p²r. Memory is 16p² bytes for the factor of the kernel matrix of the centres up to 12 000 of them,

@@ -88,40 +88,54 @@ def _mix_(z):
 
 # %% ../nbs/00g_copies.ipynb #0c0p0011
 OFTEN, PARTS = 4, 20  # observations of each row in the mean, where rows repeat by nature; and of one row at most
-_COMPARED, _ORDERS = 300, 99  # rows whose distances are looked at; random orders of their targets
+_FEW, _COMPARED, _ORDERS = 10, 300, 99  # different rows that copies by mistake are more than; those compared, random orders
 
 
-def repeats_by_nature(Z: torch.Tensor | Sparse, Y: torch.Tensor, group: np.ndarray) -> bool:
+def repeats_by_nature(X: torch.Tensor | Sparse, Y: torch.Tensor, rows: np.ndarray, group: np.ndarray) -> bool:
     """Whether copies of rows are observations in their own right.
 
-    That takes four of each row in the mean, which differ in their targets, or ten, where no row gives more than twenty; and
-    that these are not trials repeated by plan: as many of each as chance does not give, whose targets its neighbours foretell.
+    That takes four of each row in the mean, where no row counts for more than twenty, which differ in their targets; and that
+    the rows are not places whose neighbours foretell them. For fewer than ten different rows, ten of each are enough.
 
     Parameters
     ----------
-    Z : torch.Tensor or scipy CSR matrix of shape (m, d)
-        The different rows, or the first 300 of them.
+    X : torch.Tensor or scipy CSR matrix of shape (n, d)
     Y : torch.Tensor of shape (n, k)
-        Targets of all rows.
+        Targets.
+    rows : numpy.ndarray of int, of shape (m,)
+        Where each different row stands first.
     group : numpy.ndarray of int, of shape (n,)
         Which of the different rows each is.
 
     Examples
     --------
-    >>> Z, Y, group = torch.eye(2), torch.arange(8.0)[:, None], np.repeat([0, 1], 4)
-    >>> repeats_by_nature(Z, Y, group), repeats_by_nature(Z, Z[group, :1], group)
+    >>> group = np.repeat([0, 1], 4)
+    >>> X, Y, rows = torch.eye(2)[group], torch.arange(8.0)[:, None], np.array([0, 4])
+    >>> repeats_by_nature(X, Y, rows, group), repeats_by_nature(X, X[:, :1], rows, group)
     (True, False)
     """
-    counts, m = np.bincount(group), group.max() + 1
+    counts, m = np.bincount(group), len(rows)
     often = counts.clip(max=PARTS).mean()
     if m == 1 or often < OFTEN:
         return False
+    if m < _FEW and often >= PARTS / 2:
+        return True
     Y = Y.detach().double()
     means, _ = _means(Y, torch.ones_like(Y[:, 0]), group)
-    if often < PARTS / 2 and not ((Y - means[group]).square().mean(0) > 1e-12 * Y.var(0)).any():
+    if not ((Y - means[group]).square().mean(0) > 1e-12 * Y.var(0)).any():
         return False
-    dispersion = (counts - counts.mean()) @ (counts - counts.mean()) / counts.mean()  # by chance m - 1 ± √(2m - 2)
-    return bool(dispersion > m - 1 - 3 * (2 * m - 2) ** 0.5) or not neighbours_agree(Z, means[: Z.shape[0]])
+    Z = _columns_that_vary(X[rows[:_COMPARED]])
+    levels = 1 + (np.diff(np.sort(Z, 0), axis=0) > 0).sum(0)
+    places = levels.max(initial=0) > len(Z) / 2
+    planned = (counts - counts.mean()) @ (counts - counts.mean()) / counts.mean() < m - 1 - 3 * (2 * m - 2) ** 0.5
+    return not ((places or planned) and neighbours_agree(Z, means[: len(Z)]))
+
+
+def _columns_that_vary(Z):
+    """Up to 1000 of them as an array, spread over all."""
+    found = np.unique(Z.indices) if sp.issparse(Z) else (Z != Z[:1]).any(0).nonzero()[:, 0].cpu().numpy()
+    found = found[:: -(-len(found) // 1000) or 1]
+    return Z[:, found].toarray() if sp.issparse(Z) else Z[:, found].detach().cpu().numpy()
 
 
 def _means(Y, w, group):
@@ -133,24 +147,26 @@ def _means(Y, w, group):
     return means, total
 
 
-def neighbours_agree(Z: torch.Tensor | Sparse, Y: torch.Tensor) -> bool:
+def neighbours_agree(Z: np.ndarray, Y: torch.Tensor) -> bool:
     """Whether targets Y (m, k) are nearer to each other where rows Z (m, d) are than in any of 99 random orders.
 
     Examples
     --------
-    >>> Z = torch.arange(30.0)[:, None]
-    >>> Y = (Z / 5).cos()
-    >>> neighbours_agree(Z, Y), neighbours_agree(torch.eye(30), Y)
+    >>> Z = np.arange(30.0)[:, None]
+    >>> Y = torch.from_numpy(np.cos(Z / 5))
+    >>> neighbours_agree(Z, Y), neighbours_agree(np.eye(30), Y)
     (True, False)
     """
-    ranks = rankdata(Z.toarray() if sp.issparse(Z) else Z.detach().cpu().numpy(), axis=0)
-    distances, Y = cdist(ranks, ranks), Y.cpu().numpy()
+    ranks = rankdata(Z, axis=0)
+    order = np.lexsort(ranks.T)  # the same in all units
+    distances, Y = cdist(ranks[order], ranks[order]), Y.cpu().numpy()[order]
     far = np.log(distances, out=distances, where=distances > 0)
     Y = (Y - Y.mean(0)) / np.maximum(np.abs(Y - Y.mean(0)).max(0), np.finfo(float).tiny)
     apart = lambda Y: np.sum(Y * (far @ Y))  # least where large products have small distances
     rng = np.random.default_rng(0)
     chance = min(apart(Y[rng.permutation(len(Y))]) for _ in range(_ORDERS))
     return bool(apart(Y) < chance - 1e-9 * abs(chance))
+
 
 # %% ../nbs/00g_copies.ipynb #35c3ce0e
 def row_groups(
@@ -193,7 +209,7 @@ def row_groups(
     group = torch.empty_like(order)
     group[order] = new.cumsum(0) - 1
     rows, group = order[new].cpu().numpy(), group.cpu().numpy()
-    if Y is not None and len(rows) < len(kept) and repeats_by_nature(X[kept[rows[:_COMPARED]]], Y[kept], group):
+    if Y is not None and len(rows) < len(kept) and repeats_by_nature(X, Y[kept], kept[rows], group):
         w = np.ones(len(kept)) if weight is None else torch.as_tensor(weight, device="cpu").numpy()[kept]
         rows, group = _dealt(group, Y[kept].detach().cpu().numpy(), w)
     return kept, kept[rows], group

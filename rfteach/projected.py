@@ -19,7 +19,7 @@ from tqdm import tqdm
 from .arrays import power_of_two, random_generator, without_units
 from .chaos import SparsePCE
 from .checks import choice, flag, integer
-from .copies import merge_copies, row_groups
+from .copies import merge_copies, row_hashes
 from .estimators import Regressor, Transformer
 from .intervals import IntervalMixin
 from .kernels import Gaussian
@@ -449,7 +449,7 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
 
     def _compare(self, X, Y):
         """Whether a constant or a plane takes the place of the surrogate; each observation counts as one row."""
-        rows, means, w = merge_copies(without_units(X), Y.double())
+        rows, means, w = merge_copies(X, Y.double())
         units = means.new_tensor([power_of_two(t) for t in means.T])
         model = clone(self).set_params(n_folds=None, verbose=False)
 
@@ -457,10 +457,8 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
             predict = clone(model).fit(X, Y[:, 0] if self._one_column else Y).predict
             return lambda T: predict(T).reshape(len(T), -1)
 
-        found = judge(self, X[rows], means / units, w, units, self._one_column, fit=fit)
-        if found is not None:  # places as the order of X itself counts them
-            places, predictions = self._unseen
-            self._unseen = row_groups(X, Y)[2][rows[places]], predictions
+        order = np.argsort(row_hashes(without_units(X[rows])), kind="stable")
+        found = judge(self, X[rows], means / units, w, units, self._one_column, fit=fit, order=order)
         self._planes = found and [
             None if name == "expansion" else (slopes.numpy() * unit, float(offset) * unit)
             for name, slopes, offset, unit in zip(found.names, found.slopes, found.intercepts, units.tolist())

@@ -73,13 +73,14 @@ def n_groups(X, Y):
 
 
 def test_when_rows_repeat_by_nature():
-    """Four times in the mean, no more than twenty of one counted, and different targets; or ten times."""
+    """Four times in the mean, no more than twenty of one counted, and different targets; or ten times each of fewer than ten."""
     X, Y = noisy_words([4] * 25)
     assert n_groups(X, Y) == 100 and n_groups(X[:99], Y[:99]) == 25
     assert n_groups(X, X @ torch.randn(25, 1, generator=torch.manual_seed(0))) == 25  # no noise
-    X, Y = noisy_words([10] * 25)
-    means = X @ torch.randn(25, 1, generator=torch.manual_seed(0))
-    assert n_groups(X, means) == 250 and n_groups(X[:249], means[:249]) == 25
+    for m, expected in ((9, 90), (10, 10)):
+        X, _ = noisy_words([10] * m)
+        means = X @ torch.randn(m, 1, generator=torch.manual_seed(0))
+        assert n_groups(X, means) == expected and n_groups(X[:-1], means[:-1]) == m
     X, Y = noisy_words([1000, *[3] * 24])
     assert n_groups(X, Y) == 25  # 20 + 72 of 100
     X, Y = noisy_words([1000, *[4] * 24])
@@ -88,26 +89,58 @@ def test_when_rows_repeat_by_nature():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_trials_repeated_by_plan_stay_together(seed):
-    """As many at each of some places whose neighbours foretell them; not where chance gave the numbers, nor for labels."""
+def test_places_stay_together(seed):
+    """Whose coordinates tell them apart, or which a plan has repeated, if neighbours foretell them; levels and labels do not."""
     rng = np.random.default_rng(seed)
-    places = torch.from_numpy(rng.normal(size=(50, 2)))
-    planned, by_chance = np.repeat(np.arange(50), 6), rng.integers(50, size=300)
-    by_chance[:50] = np.arange(50)
-    noise = 0.1 * torch.from_numpy(rng.normal(size=(300, 1)))
+    planned, by_chance = np.repeat(np.arange(64), 6), rng.integers(64, size=384)
+    by_chance[:64] = np.arange(64)
+    noise = 0.1 * torch.from_numpy(rng.normal(size=(384, 1)))
+    stations, levels = torch.from_numpy(rng.normal(size=(64, 2))), torch.cartesian_prod(*[torch.arange(4.0)] * 3).double()
+    smooth = lambda Z: Z.sum(1, keepdim=True)
     for unit in (1.0, 1e-200, 1e200):
-        assert n_groups(unit * places[planned], places[planned].sum(1, keepdim=True) + noise) == 50
-    assert n_groups(places[by_chance], places[by_chance].sum(1, keepdim=True) + noise) == 300
-    labels = torch.eye(50)[planned].double()
-    assert n_groups(labels, places[planned, :1] + noise) == n_groups(sp.csr_array(labels.numpy()), places[planned, :1] + noise) == 300
+        for plan in (planned, by_chance):
+            assert n_groups(unit * stations[plan], smooth(stations)[plan] + noise) == 64
+    assert n_groups(levels[planned], smooth(levels)[planned] + noise) == 64
+    assert n_groups(levels[by_chance], smooth(levels)[by_chance] + noise) == 384
+    rough = torch.from_numpy(rng.normal(size=(64, 1)))
+    labels = torch.eye(64).double()
+    for Z in (stations, levels, labels):
+        assert n_groups(Z[planned], rough[planned] + noise) == 384
+    for Z in (labels, torch.cat([torch.zeros(64, 5000).double(), labels], 1)):
+        assert n_groups(sp.csr_array(Z.numpy())[planned], rough[planned] + noise) == 384
+
+
+def test_the_decision_is_the_same_in_all_units_and_orders():
+    """Also where it is close: the random orders are those of ranks."""
+    close = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        Z = torch.from_numpy(rng.random((30, 3)))
+        X, Y = Z.repeat(5, 1), (Z @ torch.ones(3, 1).double() + 0.7 * torch.from_numpy(rng.normal(size=(30, 1)))).repeat(5, 1)
+        Y = Y + 0.1 * torch.from_numpy(rng.normal(size=(150, 1)))
+        order = rng.permutation(150)
+        found = {n_groups(X, Y), n_groups(3 * X + 7, 0.1 * Y), n_groups(X[order], Y[order]), len(row_groups(X, Y, seed=5)[1])}
+        assert len(found) == 1
+        close += found == {150}
+    assert 5 < close < 35
+
+
+def test_stations_do_not_make_an_estimator_interpolate():
+    """Readings that repeat at forty stations: left out one by one, they had a narrow kernel swing between the stations."""
+    rng = np.random.default_rng(0)
+    S, T = rng.random((40, 2)), rng.random((500, 2))
+    f, station = lambda X: np.sin(4 * X[:, 0]) * np.cos(4 * X[:, 1]), rng.integers(40, size=800)
+    y = (f(S) + 0.3 * rng.normal(size=40))[station] + 0.3 * rng.normal(size=800)
+    for model in (RBFRegressor(random_state=0), KernelRidgeRegressor()):
+        assert np.mean((model.fit(S[station], y).predict(T) - f(T)) ** 2) < f(T).var()
 
 
 def test_neighbours_agree_by_chance_once_in_a_hundred():
     rng = np.random.default_rng(0)
     Z, Y = rng.normal(size=(300, 20, 2)), rng.normal(size=(300, 20, 1))
-    found = sum(neighbours_agree(torch.from_numpy(z), torch.from_numpy(y)) for z, y in zip(Z, Y))
+    found = sum(neighbours_agree(z, torch.from_numpy(y)) for z, y in zip(Z, Y))
     assert found <= 3 + 4 * 3**0.5
-    assert sum(neighbours_agree(torch.from_numpy(z), torch.from_numpy(z[:, :1] + y / 4)) for z, y in zip(Z, Y)) > 250
+    assert sum(neighbours_agree(z, torch.from_numpy(z[:, :1] + y / 4)) for z, y in zip(Z, Y)) > 250
 
 
 def test_the_parts_of_a_row():
