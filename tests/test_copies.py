@@ -141,6 +141,7 @@ def test_neighbours_agree_by_chance_once_in_a_hundred():
     found = sum(neighbours_agree(z, torch.from_numpy(y)) for z, y in zip(Z, Y))
     assert found <= 3 + 4 * 3**0.5
     assert sum(neighbours_agree(z, torch.from_numpy(z[:, :1] + y / 4)) for z, y in zip(Z, Y)) > 250
+    assert not any(neighbours_agree(np.eye(20), torch.from_numpy(y)) for y in Y)  # equally far apart, but for rounding
 
 
 def test_the_parts_of_a_row():
