@@ -86,11 +86,14 @@ def test_when_rows_repeat_by_nature():
     X, Y = noisy_words([1000, *[4] * 24])
     assert n_groups(X, Y) == 20 + 96
     assert n_groups(X[:, :1] * 0, Y) == 1  # nothing differs
+    for m in (2, 3, 4):  # columns of two values are no coordinates
+        X, Y = noisy_words([5] * m)
+        assert n_groups(X, Y) == 5 * m
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_places_stay_together(seed):
-    """Whose coordinates tell them apart, or which a plan has repeated, if neighbours foretell them; levels and labels do not."""
+    """Two coordinates tell them apart, or one does or a plan has repeated them, and neighbours foretell them; not levels and labels."""
     rng = np.random.default_rng(seed)
     planned, by_chance = np.repeat(np.arange(64), 6), rng.integers(64, size=384)
     by_chance[:64] = np.arange(64)
@@ -100,12 +103,14 @@ def test_places_stay_together(seed):
     for unit in (1.0, 1e-200, 1e200):
         for plan in (planned, by_chance):
             assert n_groups(unit * stations[plan], smooth(stations)[plan] + noise) == 64
+            assert n_groups(unit * stations[plan, :1], stations[plan, :1] + noise) == 64
     assert n_groups(levels[planned], smooth(levels)[planned] + noise) == 64
     assert n_groups(levels[by_chance], smooth(levels)[by_chance] + noise) == 384
     rough = torch.from_numpy(rng.normal(size=(64, 1)))
     labels = torch.eye(64).double()
-    for Z in (stations, levels, labels):
+    for Z in (stations[:, :1], levels, labels):
         assert n_groups(Z[planned], rough[planned] + noise) == 384
+    assert n_groups(stations[planned], rough[planned] + noise) == 64
     for Z in (labels, torch.cat([torch.zeros(64, 5000).double(), labels], 1)):
         assert n_groups(sp.csr_array(Z.numpy())[planned], rough[planned] + noise) == 384
 
@@ -115,8 +120,8 @@ def test_the_decision_is_the_same_in_all_units_and_orders():
     close = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        Z = torch.from_numpy(rng.random((30, 3)))
-        X, Y = Z.repeat(5, 1), (Z @ torch.ones(3, 1).double() + 0.7 * torch.from_numpy(rng.normal(size=(30, 1)))).repeat(5, 1)
+        Z = torch.from_numpy(rng.random((30, 1)))
+        X, Y = Z.repeat(5, 1), (Z + 0.7 * torch.from_numpy(rng.normal(size=(30, 1)))).repeat(5, 1)
         Y = Y + 0.1 * torch.from_numpy(rng.normal(size=(150, 1)))
         order = rng.permutation(150)
         found = {n_groups(X, Y), n_groups(3 * X + 7, 0.1 * Y), n_groups(X[order], Y[order]), len(row_groups(X, Y, seed=5)[1])}
