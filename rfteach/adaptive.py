@@ -22,7 +22,7 @@ from .arrays import random_generator, row_blocks, without_units
 from .checks import box, choice, flag, integer, number
 from .copies import row_hashes
 from .estimators import observations
-from .expansion import Expansion, settle, store
+from .expansion import Expansion, best_range, ranges, reach_of, settle, store
 from .feature_ridge import RandomFeatureRidge
 from .intervals import IntervalMixin
 from .ridge import cholesky
@@ -276,7 +276,8 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         ``n_subsample`` rows. Or a number ≥ 0.
     bounds : array-like of shape (d, 2) or None, default None
         Box in which the inputs are uniform: fixes the scale of the inputs and what counts as a main
-        effect. None for the range of the training data.
+        effect. None for the range of the training data; where values are far out
+        (`rfteach.expansion.near_range`), that of the others if it has the smaller error on left-out rows.
     n_subsample : int, default 500
         Rows for learning, drawn without replacement; the final regression uses all. Where at least as
         many are left when the first part of ``n_folds`` is out, waves and penalty are those found without
@@ -309,8 +310,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     intercept_ : float or numpy.ndarray of shape (k,)
         The prediction is intercept plus Σ coef cos(frequencies · x + phases), for x within ``reach_``.
     reach_ : numpy.ndarray of shape (d, 2)
-        The range of the training rows and ``bounds_``, and a quarter of it on either side; an input further out counts as
-        there.
+        ``bounds_``, and a quarter of their width on either side; an input further out counts as there.
     n_waves_ : int
         How many of these features, from the first on, end at ``reach_``; any others make up a plane, which goes on, for fifty
         times the range.
@@ -413,10 +413,15 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
 
     def _fit(self, X, Y, w, like):
         X, Y, w, units = observations(X, Y, w)
-        X, d = X.double(), X.shape[1]
+        X = X.double()
+        tried = ranges(X, w) if self.bounds is None else [torch.from_numpy(box(self.bounds, X.shape[1])).to(X)]
+        best_range(self, tried, units, lambda inside: self._fit_within(inside, X, Y, w, units))
+
+    def _fit_within(self, inside, X, Y, w, units):
+        d, reach, self.bounds_ = X.shape[1], reach_of(inside), inside.cpu().numpy()
         self.activation_, rng = "cos", random_generator(self.random_state)
-        span = torch.stack([X.amin(0), X.amax(0)], 1).cpu().numpy()
-        self.bounds_ = span if self.bounds is None else box(self.bounds, d)
+        Z = X.clamp(*reach.T)
+        span = torch.stack([Z.amin(0), Z.amax(0)], 1).cpu().numpy()
         standard, centre, spread = _standardised(Y, w)
         self.relevance_, self.history_, self.active_inputs_ = np.zeros(d), np.empty(0), np.empty(0, int)
         self.bandwidth_, self.smoothness_ = np.full(d, np.inf), np.full(d, np.inf)
@@ -426,18 +431,17 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         found, first = self._judged(X, Y, w, units, rng)
         if len(moving) and spread.any() and len(X) > 1:
             if first is None:
-                self._learn_waves(X, standard[:, spread > 0], w, moving, rng)
+                self._learn_waves(Z, standard[:, spread > 0], w, moving, rng)
             else:
                 vars(self).update({name: getattr(first, name) for name in _LEARNED})
-            W, A, offset = self._expand(X, standard, w)
+            W, A, offset = self._expand(Z, standard, w)
         W, b = np.concatenate([W, W]), np.repeat([0.0, -math.pi / 2], len(W))
         C = torch.from_numpy(np.concatenate([A.real, -A.imag], 1)).to(Y) * spread[:, None]
         offset = torch.as_tensor(offset, device="cpu").to(Y) * spread + centre
         W, b = torch.from_numpy(W), torch.from_numpy(b)
         n_waves = len(W)
         C, offset, W, b, place = settle(found, X, C, offset, W, b, self.activation_)
-        inside = torch.cat([X, torch.from_numpy(self.bounds_.T).to(X)])
-        store(self, C, offset, W, b, units, self._one_column, inside, int((place < n_waves).sum()))
+        store(self, C, offset, W, b, units, self._one_column, reach, int((place < n_waves).sum()))
         if found is not None:
             learned = self.active_inputs_ if "expansion" in found.names else []
             self.active_inputs_ = np.union1d(learned, np.flatnonzero(self.frequencies_.any(0))).astype(int)

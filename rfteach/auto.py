@@ -333,10 +333,10 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     writes out. Some hundred leave-one-out paths of 700 to 1050 rows, 9n³ FLOPs each, and 24 solves with 2500; then n³/3 FLOPs for each of
     the few that are kept, and for one of them twice, up to 12 000 rows, conjugate gradients with n² numbers in float32 up
     to 100 000, and landmarks beyond.
-    For fewer than a hundred different rows the penalties are those of greatest evidence, (13.13).
-    Rows that are equal count as one with the mean of their targets and the sum of their weights; where fewer than ten rows
-    differ, and each is there ten times in the mean, as up to twenty, each with its part of them. With fewer
-    copies the prediction is the mean.
+    Rows that are equal count as one observation with the mean of their targets and the sum of their weights; where they
+    repeat by nature (`rfteach.copies.repeats_by_nature`), as up to twenty, each with its part of them.
+    For fewer than a hundred observations the penalties are those of greatest evidence, (13.13); for fewer than ten the
+    prediction is the mean.
 
     References
     ----------

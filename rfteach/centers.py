@@ -335,7 +335,7 @@ def train_at_centers(
     list of float
         Mean squared errors on the rows held out after 0, 1, 2, … epochs; empty where none were.
     tuple of numpy.ndarray of int of shape (m,) and torch.Tensor of shape (m, r), or None
-        These rows, each with its copies, and what the fits without them said of them in the best epoch.
+        These observations, as wholes, and what the fits without them said of them in the best epoch.
     """
     order = np.random.default_rng(seed).permutation(len(X))
     begin = lambda rows, factor: begin_at_centers(settings, X, Y, rows, seed, factor)

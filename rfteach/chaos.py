@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from .arrays import Array, ArrayLike, as_tensor, empty, row_blocks
 from .checks import box, choice, integer, number, same_rows
 from .estimators import Regressor, observations
+from .expansion import near_range, reach_of
 from .intervals import IntervalMixin
 from .laws import Independent, as_laws, law_polynomials
 from .selection import check_folds, judge, refits
@@ -505,7 +506,8 @@ class SparsePCE(IntervalMixin, Regressor):
         Polynomials at most, beside the constant. None stands for half as many as rows.
     bounds : "unit", array-like of shape (d, 2) or None, default None
         Range of each input; "unit" stands for 0 and 1, None for the smallest and largest value seen
-        in ``fit``.
+        in ``fit``. Where values are far out (`rfteach.expansion.near_range`), the fit is also tried with these
+        moved to the reach of the others, and that with the smaller leave-one-out error is kept.
     laws : distribution of scipy.stats, sequence of d distributions or samples, or None, default None
         What inputs are in the place of uniform, as `rfteach.laws.as_laws` takes it; a sample (n,) stands for
         the law that takes each of its values with equal probability. Polynomials are orthonormal under
@@ -614,8 +616,16 @@ class SparsePCE(IntervalMixin, Regressor):
     def _fit(self, X, Y, w, like):
         X, Y, w, units = observations(X, Y, w)
         self.laws_ = None if self.laws is None else as_laws(self.laws, X.shape[1])
-        self.bounds_, self.n_candidates_ = self._box(X), 0
-        U = self._cube(X)
+        self.n_candidates_, spread = 0, ((w @ (Y - (w @ Y) / w.sum()).square()) / w.sum()).cpu().numpy()
+        tried = []
+        for self.bounds_ in self._boxes(X, w):
+            U = self._cube(X)
+            found = [self._select(U, y, w) for y in Y.T]
+            error = np.array([path.corrected[path.size] for _, path in found])
+            loo = np.divide(error, spread, out=np.zeros_like(error), where=spread > 0)
+            tried.append((loo.mean(), self.bounds_, U, found, loo))
+        _, self.bounds_, U, found, loo = min(tried, key=lambda one: one[0])
+        self.loo_error_ = self._shaped(loo)
         given = self.bounds is not None or self.laws is not None
         if given and self.outside == "clip":
             beyond = self._beyond(self._standard(X)).any(1)
@@ -625,10 +635,6 @@ class SparsePCE(IntervalMixin, Regressor):
                     UserWarning,
                     stacklevel=4,
                 )
-        found = [self._select(U, y, w) for y in Y.T]
-        error = np.array([path.corrected[path.size] for _, path in found])
-        spread = ((w @ (Y - (w @ Y) / w.sum()).square()) / w.sum()).cpu().numpy()
-        self.loo_error_ = self._shaped(np.divide(error, spread, out=np.zeros_like(error), where=spread > 0))
         models = [(terms, path.coef, path.intercept) for terms, path in found]
         fit = refits(self) if self.laws_ else refits(self, bounds=self.bounds_)
         verdict = judge(self, self._inside(X), Y, w, units, self._one_column, fit=fit, inputs=U)
@@ -639,18 +645,21 @@ class SparsePCE(IntervalMixin, Regressor):
         self.indices_, C = _joined(models, units.tolist())
         self.coef_ = self._shaped(C)
 
-    def _box(self, X):
-        """The bounds (d, 2): those given, supports of laws, or the range of X."""
+    def _boxes(self, X, w):
+        """Bounds (d, 2) to try: those given, supports of laws, or the range of X and, if it is less, that of its reach."""
         if self.laws_:
-            return np.array([law.support for law in self.laws_])
+            return [np.array([law.support for law in self.laws_])]
         if self.bounds is None:
-            return torch.stack([X.amin(0), X.amax(0)], 1).double().cpu().numpy()
+            low, high = reach_of(near_range(X, w)).to(X).T
+            moved = X.clamp(low, high) if self.outside == "clip" else X
+            some = [X] if torch.equal(moved, X) else [X, moved]
+            return [torch.stack([Z.amin(0), Z.amax(0)], 1).double().cpu().numpy() for Z in some]
         given = [[0.0, 1.0]] * X.shape[1] if isinstance(self.bounds, str) else self.bounds
-        return box(given, X.shape[1])
+        return [box(given, X.shape[1])]
 
     def _inside(self, X):
-        """X, moved to the edge of given bounds where ``outside="clip"``."""
-        if (self.bounds is None and self.laws is None) or self.outside != "clip":
+        """X, moved to the edge of the bounds where ``outside="clip"``."""
+        if self.outside != "clip":
             return X
         low, high = torch.from_numpy(self.bounds_).to(X).T
         return torch.minimum(torch.maximum(X, low), high)

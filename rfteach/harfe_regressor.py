@@ -233,7 +233,7 @@ class HARFERegressor(IntervalMixin, SparseExpansion):
         Law of the frequencies on their support, see `rfteach.orderq.sparse_frequencies`; or "uniform".
     bandwidth : "auto", "scale", float, array of shape (d,), "median", "learned" or None, default "auto"
         What frequencies are divided by, in the units of X. "scale": the standard deviation of each
-        input; for a kernel object, its own bandwidth. "auto": 2, 2/3, 2/9, 2/27 or 2/81 times that;
+        input, within `reach_`; for a kernel object, its own bandwidth. "auto": 2, 2/3, 2/9, 2/27 or 2/81 times that;
         the largest that leave-one-out errors do not speak against. The others as in
         `rfteach.bandwidth.fit_kernel`.
     activation : {"sin", "cos", "relu", "tanh"} or callable, default "sin"

@@ -21,6 +21,7 @@ from .chaos import SparsePCE
 from .checks import choice, flag, integer
 from .copies import merge_copies, row_hashes
 from .estimators import Regressor, Transformer
+from .expansion import near_range, reach_of
 from .intervals import IntervalMixin
 from .kernels import Gaussian
 from .kpca import AnisotropicKernelPCA
@@ -135,13 +136,14 @@ def _reduction(reduction, n_reduced, d):
 
 
 def _searched(search, reduction, X):
-    """What to optimise: as given, or bandwidths of the inputs from 0.3 to 300 times their standard deviations."""
+    """What to optimise: as given, or bandwidths from 0.3 to 300 times the inputs' standard deviations, far values moved in."""
     if search is not None:
         if not isinstance(search, dict) or not search:
             raise TypeError(f"search must be a dictionary of pairs or None, got {search!r}")
         return search
     if "bandwidth" not in reduction.get_params():
         raise ValueError(f"search must be given for a reduction without bandwidth, got {type(reduction).__name__}")
+    X = X.clip(*reach_of(near_range(torch.from_numpy(X), torch.ones(len(X)))).numpy().T)
     size = np.abs(X).max(0)
     spread = np.std(X / np.where(size > 0, size, 1), axis=0, dtype=np.float64) * size
     spread = np.where(spread > 0, spread, 1.0)
@@ -340,6 +342,7 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
     inner_history_ : numpy.ndarray of shape (steps,)
         For "adam": (10.16) at each step. The first 60 % of the steps have as many components as inputs.
     n_evaluations_ : int
+        Of the search on all rows; the searches that leave rows out come on top.
     n_features_in_ : int
     feature_names_in_ : numpy.ndarray of shape (d,)
 

@@ -112,7 +112,7 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
         Law of the frequencies on their support, see `sparse_frequencies`; or "uniform".
     bandwidth : "scale", float, array of shape (d,), "median", "learned" or None, default "scale"
         What frequencies are divided by, in the units of X. "scale": the standard deviation of each
-        input, which is small, so that there are features of many frequencies to choose from; 1.0
+        input, within `reach_`, which is small, so that there are features of many frequencies to choose from; 1.0
         for an input that does not vary. The others as in `rfteach.bandwidth.fit_kernel`; a kernel
         object has its own bandwidth, which "scale" and None leave as it is.
     activation : {"sin", "cos", "relu", "tanh"} or callable, default "sin"

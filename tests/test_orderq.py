@@ -16,8 +16,11 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
 from rfteach.adaptive import AdaptiveFeatureRegressor
+from rfteach.agop import RFMRegressor
 from rfteach.arrays import memory_budget
+from rfteach.chaos import SparsePCE
 from rfteach.datasets import ishigami, ishigami_moments, sobol_g, sobol_g_moments
+from rfteach.expansion import near_range
 from rfteach.features import fourier_features
 from rfteach.harfe_regressor import HARFERegressor
 from rfteach.kernels import Gaussian, Laplacian1, Matern
@@ -897,3 +900,79 @@ def test_counts_that_were_not_there():
     outside = (X[200:] > X[:200].max(0)).any(1)
     errors = (model.predict(X[200:]) - y[200:]) ** 2 / y[200:].var()
     assert outside.sum() > 40 and errors[outside].mean() < 0.5 and errors[~outside].mean() < 0.01
+
+
+# ---------------------------------------------------------------- values that are far out
+
+
+def far_cases():
+    return {"srfe": SRFERegressor(300, random_state=0), "harfe": HARFERegressor(300, random_state=0), "chaos": SparsePCE(),
+            "adaptive": AdaptiveFeatureRegressor(500, random_state=0), "machine": RFMRegressor(random_state=0)}
+
+
+def rows_with_far_ones(n, seed, size):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] / 2 + 0.1 * rng.normal(size=n)
+    X[:3] *= size
+    return X, y
+
+
+@pytest.mark.parametrize("size", [100.0, 1e6])
+@pytest.mark.parametrize("name", ["srfe", "harfe", "chaos", "adaptive", "machine"])
+def test_far_rows_spoil_no_fit(name, size):
+    """Three rows of 400 that are far out cost less than a tenth of the variance; before they cost all of it."""
+    model, (T, t) = far_cases()[name], rows_with_far_ones(1000, 1, 1.0)
+    plain, far = (np.mean((clone(model).fit(*rows_with_far_ones(400, 0, s)).predict(T) - t) ** 2) / t.var() for s in (1.0, size))
+    assert far < plain + 0.1
+
+
+@pytest.mark.parametrize("name", ["srfe", "harfe", "adaptive"])
+def test_far_rows_that_say_something_are_kept(name):
+    """Where the target goes on beyond the other rows, left-out rows want all of them, and the far ones are predicted."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    far = np.arange(400) < 16
+    X[far, 0] *= 15 / abs(X[far, 0])
+    X[far, 0] *= rng.uniform(1, 2, 16)
+    y = X[:, 0] ** 2 / 20 + 0.1 * rng.normal(size=400)
+    near = near_range(torch.from_numpy(X), torch.ones(400)).numpy()
+    model = far_cases()[name].fit(X, y)
+    assert near[0, 1] < 15 and model.reach_[0, 1] > X[:, 0].max() and model.error_ < 0.02 * y.var()
+
+
+def test_without_left_out_rows_far_ones_are_moved_in():
+    X, y = rows_with_far_ones(400, 0, 1e6)
+    for name in ("harfe", "adaptive"):
+        model = far_cases()[name].set_params(n_folds=None).fit(X, y)
+        assert abs(model.reach_).max() < 10, name
+        far = np.where(np.arange(4) == 1, 1e6, X[10:20])
+        np.testing.assert_allclose(model.predict(far), model.predict(far.clip(*model.reach_.T)), rtol=1e-12)
+
+
+def test_near_range():
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(np.c_[rng.normal(size=500), rng.uniform(size=500), rng.exponential(size=500),
+                               rng.poisson(0.2, 500), np.ones(500)])
+    w = torch.from_numpy(rng.integers(1, 4, 500).astype(float))
+    whole = torch.stack([X.amin(0), X.amax(0)], 1)
+    assert torch.equal(near_range(X, w), whole)
+    X[:5, :2], X[5:7, 2], X[5, 3] = 1e4, -1e4, 1e4  # counts that are mostly zero have nothing that is far
+    found = near_range(X, w)
+    assert torch.equal(found[:2], torch.stack([X[5:, :2].amin(0), X[5:, :2].amax(0)], 1))
+    assert found[2].tolist() == [X[X[:, 2] > 0, 2].min(), whole[2, 1]]
+    assert found[3].tolist() == [0.0, 1e4] and found[4].tolist() == [1.0, 1.0]
+    repeated = X.repeat_interleave(w.long(), 0)
+    assert torch.equal(found, near_range(repeated, torch.ones(len(repeated))))
+    order = torch.from_numpy(rng.permutation(500))
+    assert torch.equal(8 * found, near_range(8 * X, w)) and torch.equal(found, near_range(X[order], w[order]))
+
+
+@pytest.mark.parametrize("beyond, kept", [(1.99, True), (2.01, False)])
+def test_far_out_is_twice_the_width_of_the_middle(beyond, kept):
+    x = np.linspace(0, 1, 1001)
+    low, high = np.quantile(x, [0.05, 0.95])
+    width = high - low
+    far = torch.from_numpy(np.r_[low - beyond * width, x, high + beyond * width])[:, None]
+    expected = [far[0].item(), far[-1].item()] if kept else [0.0, 1.0]
+    assert near_range(far, torch.ones(len(far)))[0].tolist() == expected
