@@ -127,7 +127,8 @@ def best_range(model: Regressor, tried: list[torch.Tensor], units: torch.Tensor,
     for inside in tried if model.n_folds is not None else tried[:1]:
         fit(inside)
         fits.append(vars(model).copy())
-    vars(model).update(min(fits, key=lambda found: (np.atleast_1d(found["error_"]) / units.cpu().numpy() ** 2).sum()))
+    units = units.cpu().numpy()
+    vars(model).update(min(fits, key=lambda found: ((np.atleast_1d(found["error_"]) ** 0.5 / units) ** 2).sum()))
 
 
 # %% ../nbs/06e_expansion.ipynb #6e0a000b

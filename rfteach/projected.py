@@ -143,7 +143,8 @@ def _searched(search, reduction, X):
         return search
     if "bandwidth" not in reduction.get_params():
         raise ValueError(f"search must be given for a reduction without bandwidth, got {type(reduction).__name__}")
-    X = X.clip(*reach_of(near_range(torch.from_numpy(X), torch.ones(len(X)))).numpy().T)
+    T = torch.from_numpy(X)
+    X = X.clip(*reach_of(near_range(T, torch.ones_like(T[:, 0]))).numpy().T)
     size = np.abs(X).max(0)
     spread = np.std(X / np.where(size > 0, size, 1), axis=0, dtype=np.float64) * size
     spread = np.where(spread > 0, spread, 1.0)
