@@ -1,10 +1,14 @@
 """Streaming ridge regression: features and sums of a million rows against the symmetric product alone."""
 
+from functools import partial
+
 import numpy as np
 from scipy.linalg.blas import dsyrk, ssyrk
+from sklearn.base import clone
 from sklearn.kernel_approximation import RBFSampler
 
 from harness import Contest
+from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.features import RandomFourierFeatures
 from rfteach.streaming import StreamingRidge
 
@@ -26,17 +30,20 @@ def contest(n, d, N, dtype):
     features = RandomFourierFeatures("gaussian", np.sqrt(d), n_components=N, random_state=0).fit(X)
     peer = RBFSampler(gamma=0.5 / d, n_components=N, random_state=0).fit(X)
     height = 2**24 // (N * X.itemsize)  # rows that a caller hands over at once: 16 MiB of features
-    blocks = [slice(start, min(start + height, n)) for start in range(0, n, height)]
+    blocks = lambda n: (slice(start, min(start + height, n)) for start in range(0, n, height))
 
-    def ours():
+    def handed_over(n):
         model = StreamingRidge(alpha=1.0)
-        for rows in blocks:
+        for rows in blocks(n):
             model.partial_fit(features.transform(X[rows]), y[rows])
         return model.coef_
 
+    def inside(n):
+        return RandomFeatureRidge(clone(features), alpha=1.0, solver="gram").fit(X[:n], y[:n]).coef_
+
     def peers():
         G, b = np.zeros((N, N), dtype), np.zeros(N, dtype)
-        for rows in blocks:
+        for rows in blocks(n):
             A = peer.transform(X[rows])
             G += A.T @ A
             b += A.T @ y[rows]
@@ -51,19 +58,19 @@ def contest(n, d, N, dtype):
             syrk(1.0, A[:, : min(BLOCK, n - start)], beta=1.0, c=G, overwrite_c=1)
         return G
 
-    def error(c):
+    def error(fit):
         """Of the fitted values, relative, against features and sums in float64, at 50 000 rows."""
-        rows = slice(0, min(n, 50_000))
-        part = StreamingRidge(alpha=1.0).partial_fit(features.transform(X[rows]), y[rows])
-        A = features.transform(X[rows].astype(np.float64))
-        exact = A @ StreamingRidge(alpha=1.0).partial_fit(A, y[rows]).coef_
-        return np.abs(A @ part.coef_ - exact).max() / np.abs(exact).max()
+        m = min(n, 50_000)
+        A = features.transform(X[:m].astype(np.float64))
+        exact = A @ StreamingRidge(alpha=1.0).partial_fit(A, y[:m]).coef_
+        return np.abs(A @ fit(m) - exact).max() / np.abs(exact).max()
 
-    cases = {"rfteach": ours, "limit": limit}
+    ours = {"rfteach, features handed over": handed_over, "rfteach, features inside": inside}
+    cases = {**{name: partial(fit, n) for name, fit in ours.items()}, "limit": limit}
     if n <= 100_000:
         cases = {"scikit-learn": peers, **cases}
     return Contest(
         cases=cases, baseline=next(iter(cases)), limit=("limit",),
         limit_is="SciPy's symmetric update of a Gram matrix by blocks of rows in memory that is already there: half of "
                  "the work of a product, no features, no right-hand side",
-        gemm=(N, BLOCK, N), errors={"rfteach": error})
+        gemm=(N, BLOCK, N), errors={name: lambda c, fit=fit: error(fit) for name, fit in ours.items()})

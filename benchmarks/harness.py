@@ -89,7 +89,7 @@ def cpu_of_others():
     return (user + nice + system + irq + softirq + steal) / ticks - sum(os.times()[:2])
 
 
-def compare(cases, *, repeats=15, baseline=None, limit=(), patience=4, settle=0.06, seed=0):
+def compare(cases, *, repeats=15, baseline=None, limit=(), patience=4, settle=0.15, seed=0):
     """Time calls against each other.
 
     In each of ``repeats`` rounds every case runs once, in an order drawn afresh, so that what else
@@ -110,9 +110,9 @@ def compare(cases, *, repeats=15, baseline=None, limit=(), patience=4, settle=0.
         Name of a case.
     limit : tuple of str
         Names of cases; the one with the least median is the limit.
-    settle : float, default 0.06
+    settle : float, default 0.15
         Before each run the case runs uncounted for this many seconds, once at least unless it is 0:
-        the threads of NumPy's and of torch's BLAS keep spinning for some 30 ms after their work and
+        the threads of NumPy's and of torch's BLAS keep spinning for 30 to 120 ms after their work and
         would slow the next case, and cores that were left idle start slowly. A case that takes 20
         times as long hardly notices, and runs uncounted before the first round only.
     seed : int

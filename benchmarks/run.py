@@ -27,7 +27,7 @@ def label(setting):
     return " ".join(value if isinstance(value, str) else f"{key}={value}" for key, value in setting.items())
 
 
-def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.06, memory=True, part=None):
+def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.15, memory=True, part=None):
     """Run one benchmark.
 
     Parameters
@@ -152,8 +152,8 @@ def main(argv=None):
     parser.add_argument("--repeats", type=int, metavar="N", help="rounds (15)")
     parser.add_argument("--patience", type=int, default=4, metavar="N",
                         help="at most N times as many rounds, until enough were undisturbed (4)")
-    parser.add_argument("--settle", type=float, default=0.06, metavar="S",
-                        help="seconds for which a case runs uncounted before each run; 0 for cases of minutes (0.06)")
+    parser.add_argument("--settle", type=float, default=0.15, metavar="S",
+                        help="seconds for which a case runs uncounted before each run; 0 for cases of minutes (0.15)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes; results go to _build/bench")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="for the result files (benchmarks/results)")
     args = parser.parse_args(argv)

@@ -21,6 +21,7 @@ _PUBLIC = {
     "selection": ["choose"],
     "kernel_ridge": ["gram_path", "gram_solve", "gram_times"],
     "conjugate": ["KernelRidgeRegressor", "gram_cg", "gram_cg_shared"],
+    "reach": [],
     "distances": [],
     "bandwidth": ["learn_bandwidth", "median_bandwidth"],
     "rbf": ["NystroemFeatures", "RBFRegressor"],

@@ -22,9 +22,10 @@ from .arrays import random_generator, row_blocks, without_units
 from .checks import box, choice, flag, integer, number
 from .copies import row_hashes
 from .estimators import observations
-from .expansion import Expansion, best_range, ranges, reach_of, settle, store
+from .expansion import Expansion, settle, store
 from .feature_ridge import RandomFeatureRidge
 from .intervals import IntervalMixin
+from .reach import best_range, ranges, reach_of
 from .ridge import cholesky
 from .selection import check_folds, judge
 from .waves import EXTENSION, WaveFeatures, centred_waves, more_to_learn, plain_waves, scaled, select_waves
@@ -277,7 +278,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     bounds : array-like of shape (d, 2) or None, default None
         Box in which the inputs are uniform: fixes the scale of the inputs and what counts as a main
         effect. None for the range of the training data; where values are far out
-        (`rfteach.expansion.near_range`), that of the others if it has the smaller error on left-out rows.
+        (`rfteach.reach.near_range`), that of the others if it has the smaller error on left-out rows.
     n_subsample : int, default 500
         Rows for learning, drawn without replacement; the final regression uses all. Where at least as
         many are left when the first part of ``n_folds`` is out, waves and penalty are those found without
@@ -421,7 +422,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         d, reach, self.bounds_ = X.shape[1], reach_of(inside), inside.cpu().numpy()
         self.activation_, rng = "cos", random_generator(self.random_state)
         Z = X.clamp(*reach.T)
-        span = torch.stack([Z.amin(0), Z.amax(0)], 1).cpu().numpy()
+        span = torch.stack(torch.aminmax(Z, dim=0), 1).cpu().numpy()
         standard, centre, spread = _standardised(Y, w)
         self.relevance_, self.history_, self.active_inputs_ = np.zeros(d), np.empty(0), np.empty(0, int)
         self.bandwidth_, self.smoothness_ = np.full(d, np.inf), np.full(d, np.inf)

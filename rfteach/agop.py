@@ -19,11 +19,11 @@ from .bandwidth import median_bandwidth
 from .checks import choice, flag, integer, number, same_columns, same_rows
 from .eigenpro import EigenProRegressor
 from .estimators import Classifier, Model, Regressor, observations, order_by_values
-from .expansion import near_range, reach_of
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Kernel, Laplacian1, as_kernel
 from .rbf import landmark_ridge
+from .reach import moved_in
 from .selection import left_out_parts, standard_deviations
 
 # %% ../nbs/12_agop.ipynb #3a5dfc5a
@@ -404,8 +404,8 @@ class _Machine(Model):
         if self.solver == "eigenpro" and w is not None and w.min() < w.max():
             raise ValueError("sample_weight must be the same for all rows with solver='eigenpro'")
         X, Y, w, units = observations(X, Y, None if w is None else w / w.max())
-        w, reach = w / w.mean(), reach_of(near_range(X, w)).to(X)
-        spread = standard_deviations(X.clamp(*reach.T), w)
+        w = w / w.mean()
+        spread = standard_deviations(moved_in(X, w), w)
         self._scale = torch.where(spread > 0, spread, torch.inf).cpu()
         Z, few = X.double() / self._scale.to(X.device), slice(0, self.n_subsample)
         order = order_by_values(Z - Z.mean(0), bits=16)

@@ -19,9 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 from .arrays import Array, ArrayLike, as_tensor, empty, row_blocks
 from .checks import box, choice, integer, number, same_rows
 from .estimators import Regressor, observations
-from .expansion import near_range, reach_of
 from .intervals import IntervalMixin
 from .laws import Independent, as_laws, law_polynomials
+from .reach import moved_in
 from .selection import check_folds, judge, refits
 
 # %% ../nbs/10a_chaos.ipynb #b1a27b07
@@ -506,7 +506,7 @@ class SparsePCE(IntervalMixin, Regressor):
         Polynomials at most, beside the constant. None stands for half as many as rows.
     bounds : "unit", array-like of shape (d, 2) or None, default None
         Range of each input; "unit" stands for 0 and 1, None for the smallest and largest value seen
-        in ``fit``. Where values are far out (`rfteach.expansion.near_range`), the fit is also tried with these
+        in ``fit``. Where values are far out (`rfteach.reach.near_range`), the fit is also tried with these
         moved to the reach of the others, and that with the smaller leave-one-out error is kept.
     laws : distribution of scipy.stats, sequence of d distributions or samples, or None, default None
         What inputs are in the place of uniform, as `rfteach.laws.as_laws` takes it; a sample (n,) stands for
@@ -650,10 +650,9 @@ class SparsePCE(IntervalMixin, Regressor):
         if self.laws_:
             return [np.array([law.support for law in self.laws_])]
         if self.bounds is None:
-            low, high = reach_of(near_range(X, w)).to(X).T
-            moved = X.clamp(low, high) if self.outside == "clip" else X
+            moved = moved_in(X, w) if self.outside == "clip" else X
             some = [X] if torch.equal(moved, X) else [X, moved]
-            return [torch.stack([Z.amin(0), Z.amax(0)], 1).double().cpu().numpy() for Z in some]
+            return [torch.stack(torch.aminmax(Z, dim=0), 1).double().cpu().numpy() for Z in some]
         given = [[0.0, 1.0]] * X.shape[1] if isinstance(self.bounds, str) else self.bounds
         return [box(given, X.shape[1])]
 

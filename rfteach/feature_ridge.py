@@ -302,7 +302,8 @@ class _Streamed(_FeatureRidge):
             self._fit_map(X[rows], like, y)
         stream = self._new_stream() if first else self._stream.shared()
         features = self._row_features(X[rows], like)
-        for part in row_blocks(len(rows), self.n_components_ * 8, self._device):
+        itemsize = 8 if stream.dtype else like.compute_dtype.itemsize
+        for part in row_blocks(len(rows), (self.n_components_ + y.shape[1]) * itemsize, self._device):
             stream.add(features(part), y[part], v[part], part.stop - part.start)
         stream.draw(X, Y, w, rows, y, v, lambda X: self._features_of(X, like))
         self._stream = stream

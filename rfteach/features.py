@@ -308,8 +308,8 @@ def sample_frequencies(
 
     Notes
     -----
-    Orthogonal frequencies of the ℓ₁-Laplacian come from orthogonal normal vectors, whose coordinates
-    are then scaled one by one, so that they are no longer orthogonal; the law of each is right.
+    Orthogonal are the normal vectors. Where their coordinates are then scaled one by one, for the ℓ₁-Laplacian and for
+    a bandwidth for each input, the frequencies no longer are; the law of each is right.
     """
     kernel = as_kernel(kernel)
     n, d = integer(1, n=n, d=d)

@@ -21,10 +21,10 @@ from .chaos import SparsePCE
 from .checks import choice, flag, integer
 from .copies import merge_copies, row_hashes
 from .estimators import Regressor, Transformer
-from .expansion import near_range, reach_of
 from .intervals import IntervalMixin
 from .kernels import Gaussian
 from .kpca import AnisotropicKernelPCA
+from .reach import moved_in
 from .selection import check_folds, judge
 from .swarm import particle_swarm
 
@@ -143,8 +143,7 @@ def _searched(search, reduction, X):
         return search
     if "bandwidth" not in reduction.get_params():
         raise ValueError(f"search must be given for a reduction without bandwidth, got {type(reduction).__name__}")
-    T = torch.from_numpy(X)
-    X = X.clip(*reach_of(near_range(T, torch.ones_like(T[:, 0]))).numpy().T)
+    X = moved_in(torch.from_numpy(X), torch.ones(len(X))).numpy()
     size = np.abs(X).max(0)
     spread = np.std(X / np.where(size > 0, size, 1), axis=0, dtype=np.float64) * size
     spread = np.where(spread > 0, spread, 1.0)

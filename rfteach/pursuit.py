@@ -197,9 +197,9 @@ def harfe(
     Returns
     -------
     PursuitResult
-        ``converged`` if the support reproduces itself, so that (7.5) holds with the last μ, or the
-        residual is below ``tol``. A fixed step may run into a cycle instead; it ends there. The
-        coefficients are those with the smallest objective that was met.
+        ``converged`` if the support reproduces itself, so that (7.5) holds with the last μ for selection="magnitude", or
+        the residual is below ``tol``. A fixed step, and the other selections, may run into a cycle instead; the pursuit
+        ends there. The coefficients are those with the smallest objective that was met.
 
     Raises
     ------
@@ -308,8 +308,8 @@ def omp(
     Returns
     -------
     PursuitResult
-        ``converged`` if there are s columns, or the residual is below ``tol``. It is false where fewer
-        than s columns are linearly independent.
+        ``converged`` if there are s columns, or the residual is below ``tol``. It is false where all
+        columns that are left depend on those found, before either.
 
     Raises
     ------
@@ -318,9 +318,8 @@ def omp(
 
     Notes
     -----
-    2mN FLOPs for each column, and 8msk for keeping the first k columns orthogonal: the triangular
-    factor of the columns, which is the Cholesky factor of their Gram matrix, grows by a row at a time,
-    and is never squared.
+    2mN FLOPs for each column, and 8mk to make it orthogonal to the k that are there, 4ms² for all. The coefficients are
+    solved for once, at the end.
 
     References
     ----------

@@ -236,9 +236,9 @@ def ridge(A: ArrayLike, y: ArrayLike, lam: float, *, method: str = "auto") -> Ar
 
     Notes
     -----
-    With m the smaller and M the larger of n and N: "cholesky" takes Mm² + m³/3 FLOPs and "auto" 4Mm
+    With m the smaller and M the larger of n and N: "cholesky" takes Mm² + m³/3 FLOPs and "auto" 4Mm + 2m²
     more for each step, "qr" about 2(M + m)m², twice that where N > n, "svd" about 6Mm² + 20m³.
-    Memory beside A: m² numbers for "cholesky", two to three copies of A for the others.
+    Memory beside A: 2m² numbers for "cholesky", and for "auto" while its steps contract; two to three copies of A else.
 
     References
     ----------
@@ -356,7 +356,7 @@ class Spectrum:
         return (factor * rss / (free + phi * omega.sum(0)) ** 2).T
 
     def evidence(self, lams):
-        """The logarithm (L,) of (3.48), sum over the outputs, but for a constant; a penalty of 0 counts as the least that is above."""
+        """The logarithm (L,) of (3.48), sum over the outputs, but for a constant; below 1e-30 of the greatest s² one counts as that."""
         lams = torch.as_tensor(lams, dtype=torch.float64, device=self.s.device).clamp(min=1e-30 * self.top)
         squares, free = self.s.double()[:, None] ** 2, self.n - self.fit_intercept
         outside = self.y2.double() * (free > len(self.s))  # else rounding
@@ -391,8 +391,8 @@ class Spectrum:
         """Residuals (n, L, k) of rows that took no part, by (3.13), times the roots of their weights.
 
         ``U`` (n, r), ``y`` (n, k): the rows' left singular vectors and centred targets, both times the
-        roots of their weights ``w`` (n,). Where at most ``tol`` of a row lies outside of the span of the
-        others, that part counts as zero.
+        roots of their weights ``w`` (n,). Where at most ``tol`` of a row's unit vector lies outside of the range
+        of A, as where the row is no combination of the others, that part counts as zero.
         """
         n, k, L = len(U), y.shape[1], len(lams)
         phi, omega = self.shrinkage(lams)
@@ -491,7 +491,7 @@ def ridge_path(
     y : array-like of shape (n,) or (n, k)
     lams : array-like of shape (L,) or None, default None
         Penalties λ ≥ 0. None stands for two per decade, from 1000 times the largest squared singular
-        value of A down to its rounding error.
+        value of A down to the square of that value's rounding error.
     fit_intercept : bool, default False
         Add a constant that is not penalised.
 

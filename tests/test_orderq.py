@@ -20,13 +20,13 @@ from rfteach.agop import RFMRegressor
 from rfteach.arrays import memory_budget
 from rfteach.chaos import SparsePCE
 from rfteach.datasets import ishigami, ishigami_moments, sobol_g, sobol_g_moments
-from rfteach.expansion import near_range
 from rfteach.features import fourier_features
 from rfteach.harfe_regressor import HARFERegressor
 from rfteach.kernels import Gaussian, Laplacian1, Matern
-from rfteach.anova import totals, weighted_quantiles
+from rfteach.anova import totals
 from rfteach.bpdn import basis_pursuit_denoising
 from rfteach.orderq import activation_function, feature_matrix, n_features_bound, n_samples_bound, sparse_frequencies
+from rfteach.reach import near_range, weighted_quantiles
 from rfteach.srfe import SRFERegressor
 
 # ---------------------------------------------------------------- frequencies
