@@ -143,7 +143,8 @@ def _searched(search, reduction, X):
         return search
     if "bandwidth" not in reduction.get_params():
         raise ValueError(f"search must be given for a reduction without bandwidth, got {type(reduction).__name__}")
-    X = moved_in(torch.from_numpy(X), torch.ones(len(X))).numpy()
+    T = torch.from_numpy(X)
+    X = moved_in(T, torch.ones_like(T[:, 0])).numpy()
     size = np.abs(X).max(0)
     spread = np.std(X / np.where(size > 0, size, 1), axis=0, dtype=np.float64) * size
     spread = np.where(spread > 0, spread, 1.0)
