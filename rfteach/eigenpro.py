@@ -357,9 +357,10 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         None works in the RKHS of the kernel; a transformer such as `rfteach.features.RandomFourierFeatures` in the
         space of its features, and the kernel is not used.
     n_eigen : int or "auto", default "auto"
-        How many directions k are flattened, but none that rounding hides; 0 is plain stochastic gradient descent. "auto" is 160, or a tenth of the
-        subsample where that is less, or 8 % of it where that is more, and fewer where the spectrum falls so fast that an
-        epoch would move them too little, or that the last ones would have little more than noise.
+        How many directions k are flattened, but none that rounding hides; 0 is plain stochastic gradient descent.
+        "auto" is 160, or a tenth of the subsample where that is less, or 8 % of it where that is more, and fewer where
+        the spectrum falls so fast that an epoch would move them too little, or that the last ones would have little
+        more than noise.
     n_subsample : int or "auto", default "auto"
         Rows m that the directions are estimated from. "auto" is a tenth of the rows, at least 2000 and at most 6000;
         for ``partial_fit`` no more than half of the rows that came first.
@@ -387,8 +388,9 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         have not made it less by a thousandth. Without: parts of the rows are held out, one after the other until there
         were 500 of them in all; the least mean loss decides; then all rows are trained on for as many epochs. No epoch
         at all, which is the constant, is a choice, too. Where the best epoch comes before the tenth (before half of a
-        ``max_iter`` below 20) and the step is "auto", a quarter of it, and of the directions where ``n_eigen`` is "auto", is
-        tried in turn, as long as the loss falls. ``partial_fit`` and what goes on by ``warm_start`` run all that they are asked for.
+        ``max_iter`` below 20) and the step is "auto", a quarter of it, and of the directions where ``n_eigen`` is
+        "auto", is tried in turn, as long as the loss falls. ``partial_fit`` and what goes on by ``warm_start`` run all
+        that they are asked for.
     validation_fraction : float, default 0.1
         The size of a part, drawn at random.
     n_iter_no_change : int, default 5
@@ -458,9 +460,9 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
     -----
     In ``partial_fit`` rows become new centres in the RKHS; with a feature map only the coefficients change.
 
-    An epoch takes 2n²(d + r) + 2nmr(1 + 2k/B) FLOPs in the RKHS for r outputs, 2n²d of it only for rows that are not kept,
-    and half of that while they are filled in; with N features 2nNd + 4nNr(1 + k/B). Memory is ``cache_size``, a copy of X, and for the
-    preconditioner five m × m matrices, or two m × N ones. The factor τ of (8.5) is one. Choosing the number of epochs
+    An epoch takes 2n²(d + r) + 2nmr(1 + 2k/B) FLOPs in the RKHS for r outputs, 2n²d of it only for rows that are not
+    kept, and half of that while they are filled in; with N features 2nNd + 4nNr(1 + k/B). Memory is ``cache_size``, a
+    copy of X, and for the preconditioner five m × m matrices, or two m × N ones. The factor τ of (8.5) is one. Choosing the number of epochs
     costs as much again from 5000 rows on, and up to ten times as much for few rows; where shorter steps are tried,
     that for each.
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from .estimators import Regressor
-
 # %% ../nbs/03h_reach.ipynb #3f4a000c
 def weighted_quantiles(X: torch.Tensor, w: torch.Tensor, n_levels: int = 64) -> torch.Tensor:
     """Midpoint quantiles (n_levels, d) of the columns of X (n, d) with weights w (n,), float64."""
@@ -62,7 +60,7 @@ def ranges(X: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
     return [near] if torch.equal(near, whole) else [near, whole]
 
 
-def best_range(model: Regressor, tried: list[torch.Tensor], units: torch.Tensor, fit: Callable) -> None:
+def best_range(model: object, tried: list[torch.Tensor], units: torch.Tensor, fit: Callable) -> None:
     """Leave the model as ``fit`` makes it within the range of least ``error_``; the first where no rows were left out.
 
     ``error_`` is in the squares of the targets, which are in ``units`` (k,).
