@@ -278,7 +278,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     bounds : array-like of shape (d, 2) or None, default None
         Box in which the inputs are uniform: fixes the scale of the inputs and what counts as a main
         effect. None for the range of the training data; where values are far out
-        (`rfteach.reach.near_range`), that of the others if it has the smaller error on left-out rows.
+        (`rfteach.reach.near_range`), that of the others, unless the range of all has the smaller error on left-out rows.
     n_subsample : int, default 500
         Rows for learning, drawn without replacement; the final regression uses all. Where at least as
         many are left when the first part of ``n_folds`` is out, waves and penalty are those found without
@@ -416,7 +416,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         X, Y, w, units = observations(X, Y, w)
         X = X.double()
         tried = ranges(X, w) if self.bounds is None else [torch.from_numpy(box(self.bounds, X.shape[1])).to(X)]
-        best_range(self, tried, units, lambda inside: self._fit_within(inside, X, Y, w, units))
+        best_range(self, tried, Y, w, lambda inside: self._fit_within(inside, X, Y, w, units))
 
     def _fit_within(self, inside, X, Y, w, units):
         d, reach, self.bounds_ = X.shape[1], reach_of(inside), inside.cpu().numpy()
@@ -449,6 +449,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         share = np.atleast_2d(self.coef_) / units.max().item()  # of all outputs, in one unit
         self.active_sets_, self.set_shares_ = _shares(self.frequencies_, self.phases_, share, self.bounds_)
         self.order_ = max(map(len, self.active_sets_), default=0)
+        return found and found.error
 
     def _judged(self, X, Y, w, units, rng):
         """What rows that were left out say, and the fit without the first part if it had enough rows to learn from."""

@@ -506,8 +506,8 @@ class SparsePCE(IntervalMixin, Regressor):
         Polynomials at most, beside the constant. None stands for half as many as rows.
     bounds : "unit", array-like of shape (d, 2) or None, default None
         Range of each input; "unit" stands for 0 and 1, None for the smallest and largest value seen
-        in ``fit``. Where values are far out (`rfteach.reach.near_range`), the fit is also tried with these
-        moved to the reach of the others, and that with the smaller leave-one-out error is kept.
+        in ``fit``. Where values are far out (`rfteach.reach.near_range`), the fit is also tried with those
+        beyond the reach of the others moved to its edge (with ``outside="clip"``), and that with the smaller leave-one-out error is kept.
     laws : distribution of scipy.stats, sequence of d distributions or samples, or None, default None
         What inputs are in the place of uniform, as `rfteach.laws.as_laws` takes it; a sample (n,) stands for
         the law that takes each of its values with equal probability. Polynomials are orthonormal under

@@ -231,7 +231,7 @@ class SparseExpansion(Expansion):
 
     def _fit(self, X, Y, w, like):
         X, Y, w, units = observations(X, Y, w)
-        best_range(self, ranges(X, w), units, lambda inside: self._fit_within(reach_of(inside), X, Y, w, units))
+        best_range(self, ranges(X, w), Y, w, lambda inside: self._fit_within(reach_of(inside), X, Y, w, units))
 
     def _fit_within(self, reach, X, Y, w, units):
         def refit(X, Y, w):
@@ -256,6 +256,7 @@ class SparseExpansion(Expansion):
         self.support_ = place.numpy()
         store(self, C, offset, W, b, units, self._one_column, reach, int((place < A.shape[1]).sum()))
         self._quantiles = weighted_quantiles(Z, w).cpu().numpy()
+        return choice and choice.error
 
     def _anova(self):
         check_is_fitted(self)

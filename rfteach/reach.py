@@ -11,6 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from .selection import standard_deviations
+
 # %% ../nbs/03h_reach.ipynb #3f4a000c
 def weighted_quantiles(X: torch.Tensor, w: torch.Tensor, n_levels: int = 64) -> torch.Tensor:
     """Midpoint quantiles (n_levels, d) of the columns of X (n, d) with weights w (n,), float64."""
@@ -34,8 +36,9 @@ def near_range(X: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     >>> near_range(X, torch.ones(41))
     tensor([[ 0., 39.]], dtype=torch.float64)
     """
-    X, Q = X.double(), weighted_quantiles(X, w, 10)  # the 5 %, 15 %, ... 95 % quantiles
-    low, high = Q[0], Q[-1]
+    X = X.double()
+    Q = weighted_quantiles(X, w, 10)  # the 5 %, 15 %, ... 95 % quantiles
+    low, high = -weighted_quantiles(-X, w, 10)[-1], Q[-1]  # one row in twenty does not move them, on either side
     beyond = torch.where(Q[7] > Q[2], 2 * (high - low), torch.inf)
     low, high = low - beyond, high + beyond
     least = torch.where(X >= low, X, torch.inf).amin(0)
@@ -50,7 +53,7 @@ def reach_of(inside: torch.Tensor) -> torch.Tensor:
 
 
 def moved_in(X: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """X (n, d) with weights w (n,), values that are far out moved to the reach of the others."""
+    """X (n, d) with weights w (n,), values beyond the reach of those that are not far out moved to its edge."""
     return X.clamp(*reach_of(near_range(X, w)).to(X).T)
 
 # %% ../nbs/03h_reach.ipynb #3f4a0013
@@ -60,16 +63,18 @@ def ranges(X: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
     return [near] if torch.equal(near, whole) else [near, whole]
 
 
-def best_range(model: object, tried: list[torch.Tensor], units: torch.Tensor, fit: Callable) -> None:
-    """Leave the model as ``fit`` makes it within the range of least ``error_``; the first where no rows were left out.
+def best_range(model: object, tried: list[torch.Tensor], Y: torch.Tensor, w: torch.Tensor, fit: Callable) -> None:
+    """Leave the model as ``fit`` makes it within the range of least error on left-out rows, over the variances of Y (n, k).
 
-    ``error_`` is in the squares of the targets, which are in ``units`` (k,).
+    ``fit`` takes a range, and returns the mean squares (k,) in the units of Y, or None where no rows were left out: then the
+    first range is taken.
     """
-    units, found = units.cpu().numpy(), []
+    spread, found = standard_deviations(Y, w), []
     for inside in tried:
-        fit(inside)
-        error = ((np.atleast_1d(model.error_) ** 0.5 / units) ** 2).sum()
-        found.append((error, vars(model).copy()))
-        if np.isnan(error):
+        errors = fit(inside)
+        share = 0.0 if errors is None else float((errors / spread.where(spread > 0, 1.0).square()).mean())
+        found.append((share, vars(model).copy()))
+        if errors is None:
             break
+    vars(model).clear()
     vars(model).update(min(found, key=lambda one: one[0])[1])

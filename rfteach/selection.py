@@ -142,6 +142,11 @@ class Choice:
     intercepts: torch.Tensor
     residuals: torch.Tensor
 
+    @property
+    def error(self) -> torch.Tensor:
+        """Of what was chosen, (k,)."""
+        return torch.stack([self.errors[name][j] for j, name in enumerate(self.names)])
+
 
 def choose(
     residuals: torch.Tensor,

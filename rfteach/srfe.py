@@ -146,7 +146,8 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
         Frequencies of the features in use, in radians per unit of X, float64.
     phases_ : numpy.ndarray of shape (s,)
     reach_ : numpy.ndarray of shape (d, 2)
-        The range of the training rows and a quarter of it on either side; an input further out counts as there.
+        The range of the training rows, without those that are far out (`rfteach.reach.near_range`) unless left-out rows
+        want them, and a quarter of it on either side; an input further out counts as there.
     n_waves_ : int
         How many of these features, from the first on, end at ``reach_``; any others make up a plane, which goes on, for fifty
         times the range.

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ from rfteach.kernels import Gaussian, Laplacian1, Matern
 from rfteach.anova import totals
 from rfteach.bpdn import basis_pursuit_denoising
 from rfteach.orderq import activation_function, feature_matrix, n_features_bound, n_samples_bound, sparse_frequencies
-from rfteach.reach import near_range, weighted_quantiles
+from rfteach.reach import best_range, near_range, weighted_quantiles
 from rfteach.srfe import SRFERegressor
 
 # ---------------------------------------------------------------- frequencies
@@ -927,18 +928,49 @@ def test_far_rows_spoil_no_fit(name, size):
     assert far < plain + 0.1
 
 
-@pytest.mark.parametrize("name", ["srfe", "harfe", "adaptive"])
-def test_far_rows_that_say_something_are_kept(name):
-    """Where the target goes on beyond the other rows, left-out rows want all of them, and the far ones are predicted."""
+def rows_with_honest_far_ones():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2))
     far = np.arange(400) < 16
     X[far, 0] *= 15 / abs(X[far, 0])
     X[far, 0] *= rng.uniform(1, 2, 16)
-    y = X[:, 0] ** 2 / 20 + 0.1 * rng.normal(size=400)
+    return X, X[:, 0] ** 2 / 20 + 0.1 * rng.normal(size=400)
+
+
+@pytest.mark.parametrize("name", ["srfe", "harfe", "adaptive"])
+def test_far_rows_that_say_something_are_kept(name):
+    """Where the target goes on beyond the other rows, left-out rows want all of them, and the far ones are predicted."""
+    X, y = rows_with_honest_far_ones()
     near = near_range(torch.from_numpy(X), torch.ones(400)).numpy()
     model = far_cases()[name].fit(X, y)
     assert near[0, 1] < 15 and model.reach_[0, 1] > X[:, 0].max() and model.error_ < 0.02 * y.var()
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-3, 1e3, 1e200])
+def test_units_of_targets_do_not_choose_the_range(unit):
+    """Neither those of a single output nor those of one beside another, which says that far rows are slips."""
+    X, y = rows_with_honest_far_ones()
+    model = HARFERegressor(100, order=1, random_state=0)
+    assert np.array_equal(clone(model).fit(X, unit * y).reach_, clone(model).fit(X, y).reach_)
+    X[20:24, 1] = 1e3
+    Y = np.stack([y, np.sin(2 * X[:, 1] * (abs(X[:, 1]) < 100))], 1)
+    scales = [1.0, unit if 1e-9 < unit < 1e9 else 1.0]
+    assert np.array_equal(clone(model).fit(X, Y * scales).reach_, clone(model).fit(X, Y).reach_)
+
+
+def test_best_range():
+    """The least sum of shares of variances; the first where nothing is left out; nothing of the others stays."""
+    Y = torch.tensor([[0.0, 0.0], [1.0, 1e3], [2.0, 2e3]]).double()
+    errors = {"near": [0.5, 1e5], "middle": [0.4, 1.2e5], "whole": [0.1, 9e5]}
+
+    def fit(inside):
+        setattr(model, inside, True)
+        return torch.tensor(errors[inside]).double() if model.leaves_out else None
+
+    for leaves_out, best in ((True, "middle"), (False, "near")):
+        model = SimpleNamespace(leaves_out=leaves_out)
+        best_range(model, list(errors), Y, torch.ones(3).double(), fit)
+        assert list(vars(model))[-1] == best and "whole" not in vars(model)
 
 
 def test_without_left_out_rows_far_ones_are_moved_in():
@@ -966,6 +998,14 @@ def test_near_range():
     assert torch.equal(found, near_range(repeated, torch.ones(len(repeated))))
     order = torch.from_numpy(rng.permutation(500))
     assert torch.equal(8 * found, near_range(8 * X, w)) and torch.equal(found, near_range(X[order], w[order]))
+    X[:25, 0] = 1e6  # one in twenty, weights aside
+    even = torch.ones(500)
+    assert near_range(X, even)[0, 1] < 5 and torch.equal(near_range(-X, even), -near_range(X, even).flip(1))
+    half = torch.tensor([[0.0] * 76 + [1.0] * 23 + [9.0]]).T  # three in four are zero, or fewer
+    assert near_range(half, torch.ones(100))[0, 1] == 9 and near_range(half[10:], torch.ones(90))[0, 1] == 1
+    few = torch.cat([torch.linspace(0, 1, 300), torch.full((23,), 9.0)])[:, None]  # 7 % of the rows, 2 % of the weight
+    assert near_range(few, torch.ones(323))[0, 1] == 9
+    assert near_range(few, torch.cat([torch.full((300,), 3.0), torch.ones(23)]))[0, 1] == 1
 
 
 @pytest.mark.parametrize("beyond, kept", [(1.99, True), (2.01, False)])
