@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from .arrays import Array, ArrayLike, Seed, as_tensor, random_generator
-from .attention_engine import attend, exponentials_, key_bias, least_exponent, narrowed, per_key, quotient
-from .attention_engine import same_length, softmax_, softmax_and_sums_, totals
+from .attention_engine import LOG2_E, attend, key_bias, least_exponent, narrowed, per_key, powers_, quotient
+from .attention_engine import relative_powers_, same_length, totals
 from .checks import choice, flag, integer, number
 from .features import sample_frequencies
 
@@ -178,10 +178,10 @@ def attention_frequencies(
 class FeatureMap:
     """The map φ for blocks of queries and keys, with exponents in range: equation (11.11).
 
-    Below, Z are exponents. A state (R, V) holds the sums of (11.2) over the keys that were taken in: the reference
-    exponents R, of shape (..., 1, N), and V = Σ φ(y) [v, 1]ᵀ relative to exp R, of shape (..., N, Ev + 1). All keys
-    at once have a state (R, s, u) instead, with s exp R and u the sums and means of (11.12), of shapes (..., N, 1),
-    (..., N, 1) and (..., N, Ev).
+    Below, Z are exponents to base two. A state (R, V) holds the sums of (11.2) over the keys that were taken in: the
+    reference exponents R, of shape (..., 1, N), and V = Σ φ(y) [v, 1]ᵀ relative to 2^R, of shape (..., N, Ev + 1).
+    All keys at once have a state (R, s, U) instead, with the sums Z = s 2^R and Z u = U 2^R of (11.12), of shapes
+    (..., N, 1), (..., N, 1) and (..., N, Ev).
 
     Parameters
     ----------
@@ -195,24 +195,22 @@ class FeatureMap:
 
     def __init__(self, W: torch.Tensor, tilt: float = 0.0, scale: float = 1.0):
         self.tilt, self.scale, self.N = tilt, scale, W.shape[-2]
-        self.W = W * math.sqrt(scale * (1 - 4 * tilt))
+        self.W = W * (LOG2_E * math.sqrt(scale * (1 - 4 * tilt)))
         self.squares = W.square().sum(-1)
-        self.c = 2 * tilt * self.squares[..., None, :]
+        self.c = LOG2_E * 2 * tilt * self.squares[..., None, :]
 
     def exponents(self, k, bias=None):
-        """What belongs to a key alone, h = ∓‖y‖²/2 and what a mask adds, of shape (..., S)."""
-        h = self._half * self.scale * torch.linalg.vector_norm(k, dim=-1).square()
-        return h if bias is None else h + bias
+        """What belongs to a key alone, h = ∓‖y‖²/2 and what a mask adds, to base two, of shape (..., S)."""
+        h = LOG2_E * self._half * self.scale * torch.linalg.vector_norm(k, dim=-1).square()
+        return h if bias is None else h + LOG2_E * bias
 
     def keys(self, k, h, m):
         """Features of keys relative to R, the largest exponents of these keys and of those before, m."""
-        Z = (k @ self.W.mT).add_(h[..., None])
-        R = torch.maximum(m.detach(), Z.detach().amax(-2, keepdim=True))
-        return exponentials_(Z.sub_(R)), R
+        return relative_powers_((k @ self.W.mT).add_(h[..., None]), -2, m)
 
     def queries(self, q, R):
-        """Features of queries times exp R, over their sum for each query."""
-        return softmax_((q @ self.W.mT).add_(R + self.c))
+        """Features of queries times 2^R, over the largest for each query."""
+        return relative_powers_((q @ self.W.mT).add_(R + self.c))[0]
 
     def start(self, k, v):
         """The state (R, V) before the first key."""
@@ -223,19 +221,20 @@ class FeatureMap:
     def add(self, state, k, v, h):
         """What `read` asks for, after a block of keys was taken in; ``state`` is None before the first."""
         least, W = least_exponent(h.dtype), self.W.expand(*k.shape[:-2], *self.W.shape[-2:])
-        P, R, s = softmax_and_sums_((W @ k.mT).add_(h.clamp(min=least)[..., None, :]))
-        u = P @ v
+        P, R = relative_powers_((W @ k.mT).add_(h.clamp(min=least)[..., None, :]))
+        s, U = P.sum(-1, keepdim=True), P @ v
         if state is None:
-            return R, s, u
-        m, before, means = state
+            return R, s, U
+        m, s_before, U_before = state
         top = torch.maximum(m, R)
-        a, b = before * exponentials_(m - top), s * exponentials_(R - top)
-        return top, a + b, (means * a + u * b) / (a + b)
+        a, b = powers_(m - top), powers_(R - top)
+        return top, a * s_before + b * s, a * U_before + b * U
 
     def read(self, state, q):
         """The answers to a block of queries, of shape (..., L, Ev)."""
-        R, s, u = state
-        return self.queries(q, (R + s.log()).mT) @ u
+        R, s, U = state
+        Q = self.queries(q, (R + s.log2()).mT)
+        return Q @ (U / s) / Q.sum(-1, keepdim=True)
 
 # %% ../nbs/11a_attention.ipynb #c1d09a7b
 class CosineMap(FeatureMap):
@@ -248,12 +247,12 @@ class CosineMap(FeatureMap):
 
     def __init__(self, W: torch.Tensor, scale: float = 1.0):
         super().__init__(W, scale=scale)
-        self.N = 2 * W.shape[-2]
+        self.W, self.N = W * math.sqrt(scale), 2 * W.shape[-2]  # angles, not exponents
 
     def keys(self, k, h, m):
         """Features of keys relative to R, the largest h of these keys and of those before, m."""
         R = torch.maximum(m.detach(), h.detach().amax(-1)[..., None, None])
-        return self.queries(k, R) * exponentials_(h[..., None] - R), R
+        return self.queries(k, R) * powers_(h[..., None] - R), R
 
     def queries(self, q, R):
         """Features of queries as they are."""
@@ -269,7 +268,7 @@ class CosineMap(FeatureMap):
         """What `read` asks for, after a block of keys was taken in; ``state`` is None before the first."""
         m, V = state or self.start(k, v)
         P, R = self.keys(k, h, m)
-        return R, V * exponentials_(m - R).mT + totals(P.mT, v)
+        return R, V * powers_(m - R).mT + totals(P.mT, v)
 
     def read(self, state, q):
         """The answers to a block of queries, of shape (..., L, Ev)."""
@@ -324,7 +323,7 @@ def _fitting(frequencies, q):
 
 
 def _gate_logs(gate, k, causal):
-    """Logarithms of g and 1 - g for each key, taken in float64."""
+    """Logarithms of g and 1 - g to base two for each key, taken in float64."""
     if not causal:
         raise ValueError("gate needs causal=True, got causal=False")
     gate, _ = as_tensor(gate, name="gate", ndim=(1, 2, 3, 4, 5))
@@ -332,7 +331,7 @@ def _gate_logs(gate, k, causal):
     low, high = torch.stack(torch.aminmax(gate.detach())).tolist()
     if not 0 < low <= high < 1:
         raise ValueError(f"gate must lie in (0, 1), got values from {low:.3g} to {high:.3g}")
-    return [gate.log().to(k), torch.log1p(-gate).to(k)]
+    return [LOG2_E * log.to(k) for log in (gate.log(), torch.log1p(-gate))]
 
 # %% ../nbs/11a_attention.ipynb #2bc50e40
 def random_feature_attention(

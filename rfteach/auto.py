@@ -135,13 +135,13 @@ class _Auto(Model):
         board, few = simple + board, len(simple)
         self._centre = (judges.w @ judges.Y / judges.w.sum()).cpu()
         if len(board) == 1:
-            share, error, spread = np.ones(1), board[0].error, board[0].standard_error
+            share, error, spread, left_out = np.ones(1), board[0].error, board[0].standard_error, board[0].left_out
         else:
             P, Y, w = (T.cpu().numpy() for T in (torch.stack([c.left_out for c in board]), judges.Y, judges.w))
             found = combine(P, Y, w, n_simple=few, n_draws=_DRAWS, random_state=rng)
             share, error, spread = found.weights, found.error, found.standard_error
-        k, centre, w = judges.Y.shape[1], self._centre.to(judges.Y), judges.w / judges.w.sum()
-        left_out = centre + sum(a * (c.left_out - centre) for c, a in zip(board, share))
+            left_out = torch.from_numpy(found.left_out).to(judges.Y)
+        k, w = judges.Y.shape[1], judges.w / judges.w.sum()
         each = w @ (judges.Y - left_out).square()
         total = float(each.sum())
         in_units = each.cpu() / (total or 1.0) * self._units.square()  # shares of the outputs, in their units

@@ -20,7 +20,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from .agop import learn_metric
-from .averaging import better
+from .averaging import better, mean_of_others
 from .bandwidth import learn_bandwidth
 from .conjugate import gram_cg_without
 from .kernel_ridge import gram_path, gram_solve, gram_times
@@ -264,11 +264,7 @@ def plane_left_out(rows: Rows) -> Candidate:
 def constant_left_out(rows: Rows) -> Candidate:
     """The weighted mean of the other rows."""
     start = time.perf_counter()
-    B = torch.cat([rows.w[:, None], rows.w[:, None] * rows.Y], 1)
-    # two running sums: of the sum of all nothing may be left without a row that has nearly all the weight
-    before, after = (torch.cat([torch.zeros_like(B[:1]), T[:-1]]).cumsum(0) for T in (B, B.flip(0)))
-    others = before + after.flip(0)
-    return Candidate("constant").judged(rows.Y - others[:, 1:] / others[:, :1], rows, start)
+    return Candidate("constant").judged(rows.Y - mean_of_others(rows.Y, rows.w), rows, start)
 
 # %% ../nbs/13c_race.ipynb #13c129f1
 _SCOUTS, _SECOND = 700, 2500  # rows of the first and of the second round

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 
 import numpy as np
@@ -349,18 +350,21 @@ def test_gradients(kind, tilt, mode):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("n", [5, 300, 5000])
-def test_softmax_in_place_is_that_of_autograd(dtype, n, device):
-    """Rows of equal and of masked exponents, with the sums that were divided by; and their gradient."""
+def test_powers_relative_to_the_largest(dtype, n, device):
+    """Rows of equal and of masked exponents, along either axis, with a reference given or not; and their gradient."""
     Z = torch.from_numpy(data(3, 8, n, size=8)).to(dtype)
     Z[0, 0], Z[0, 1, ::2], Z[0, 2, 1:] = 2.0, attention_engine.least_exponent(dtype), -200.0
     Z, info = Z.to(device), torch.finfo(dtype)
     graph, wide = Z.clone().requires_grad_(), Z.double()
-    for P, R, s in map(attention_engine.softmax_and_sums_, (Z.clone(), graph)):
-        assert torch.allclose(P.double(), wide.softmax(-1), rtol=400 * info.eps, atol=info.tiny ** 0.8)
-        assert ((P == 0) | (P >= info.tiny)).all() and torch.equal(R, Z.amax(-1, keepdim=True))
-        assert torch.allclose(s.double(), (wide - R).exp().sum(-1, keepdim=True), rtol=n * info.eps + 20 * info.eps)
-    s.log().sum().backward()
-    assert torch.allclose(graph.grad, P, rtol=400 * info.eps, atol=400 * info.eps)
+    for given, dim in ((None, -1), (Z.amax(-2, keepdim=True) + 3 * Z[..., :1, :].sign(), -2)):
+        for T in (Z.clone(), 1 * graph):
+            P, R = attention_engine.relative_powers_(T, dim, given)
+            largest = wide.amax(dim, keepdim=True)
+            assert torch.equal(R.double(), largest if given is None else torch.maximum(largest, given.double()))
+            assert torch.allclose(P.double(), (wide - R).exp2(), rtol=400 * info.eps, atol=info.tiny ** 0.8)
+            assert ((P == 0) | (P >= info.tiny)).all()
+        gradient, = torch.autograd.grad(P.sum(), graph)
+        assert torch.allclose(gradient, math.log(2) * P, rtol=10 * info.eps)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -482,8 +486,8 @@ def test_no_products_with_subnormal_numbers(dtype, monkeypatch):
         seen.append(bool(((t == 0) | (t.abs() >= tiny)).all()))
         return t
 
-    inner_sums = attention.softmax_and_sums_
-    monkeypatch.setattr(attention, "softmax_and_sums_", lambda Z: (normal((out := inner_sums(Z))[0]), out)[1])
+    inner_relative = attention.relative_powers_
+    monkeypatch.setattr(attention, "relative_powers_", lambda *a: (normal((out := inner_relative(*a))[0]), out)[1])
     for name in ("keys", "queries"):
         inner = getattr(FeatureMap, name)
 
@@ -502,9 +506,9 @@ def test_no_products_with_subnormal_numbers(dtype, monkeypatch):
         return A if signed else normal(A) if not A.requires_grad else A
 
     monkeypatch.setattr(attention_engine, "_products", products)
-    inner_exp = attention_engine.exponentials_
+    inner_powers = attention_engine.powers_
     for module in (attention, attention_engine):
-        monkeypatch.setattr(module, "exponentials_", lambda Z: (normal(out := inner_exp(Z)), out)[1])
+        monkeypatch.setattr(module, "powers_", lambda Z: (normal(out := inner_powers(Z)), out)[1])
     q, k, v = (torch.from_numpy(data(256, 16, seed=s, size=1.0)).to(dtype) for s in range(3))
     factor = 1 if dtype == torch.float32 else 4
     for kind in ("positive", "hyperbolic"):
