@@ -241,7 +241,7 @@ class LawMixin(IntervalMixin):
         return functions
 
 # %% ../nbs/14a_intervals.ipynb #14aa0023
-_LEAST_SLOPE = 1e-6  # that leaves the order of the classes as it is
+_LEAST_SLOPE = 1e-6  # for values of size one: leaves the order of the classes as it is
 
 
 @one_pool()
@@ -249,7 +249,8 @@ def calibrate(F: np.ndarray, T: np.ndarray, w: np.ndarray, offsets: bool = True)
     """a ≥ 0 and b (k,) of (14.13) by least cross-entropy, for values F (n, k) of rows that took no part, targets T (n, k)
     and weights w (n,). Without ``offsets`` b is zero, and a above zero.
     """
-    k, share = F.shape[1], w / w.sum()
+    size = np.sqrt(np.mean(F**2)) or 1.0  # the search begins with a slope of one
+    F, k, share = F / size, F.shape[1], w / w.sum()
 
     def loss(theta):
         S = theta[0] * F + theta[1:]
@@ -261,11 +262,11 @@ def calibrate(F: np.ndarray, T: np.ndarray, w: np.ndarray, offsets: bool = True)
 
     bounds = [(0, None)] + [(None, None)] * k if offsets else [(_LEAST_SLOPE, None)] + [(0, 0)] * k
     found = minimize(loss, np.r_[1.0, np.zeros(k)], jac=True, bounds=bounds, method="L-BFGS-B", options={"maxiter": 500})
-    return float(found.x[0]), found.x[1:] - found.x[1:].mean()
+    return float(found.x[0] / size), found.x[1:] - found.x[1:].mean()
 
 
 def smoothed(T: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """The targets (14.14) for shares T (n, k) of classes in each row, and weights w (n,) of the mean one."""
+    """The targets (14.14) for shares T (n, k) of classes in each row; the sum of the weights w (n,) says how many rows count."""
     n_c, k = w @ T, T.shape[1]
     own, other = (n_c + 1) / (n_c + 2), 1 / ((k - 1) * (n_c + 2))
     return T @ (np.diag(own - other) + other[:, None])

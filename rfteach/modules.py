@@ -39,8 +39,8 @@ from .streaming import StreamingRidge
 def _keep(module, **arrays):
     """Give a module copies of arrays in float64, which go with it to a device and to float32."""
     for name, A in arrays.items():
-        A = torch.as_tensor(A, device="cpu").detach()
-        module.register_buffer(name, A.to(torch.float64, copy=True).contiguous())
+        A = torch.as_tensor(A, dtype=torch.float64, device="cpu").detach()
+        module.register_buffer(name, A.clone().contiguous())
 
 
 class Scaled(torch.nn.Module):
@@ -121,7 +121,7 @@ class Radial(torch.nn.Module):
 
     def __init__(self, kernel: Kernel, U):
         super().__init__()
-        U = torch.as_tensor(U, device="cpu").detach().double()
+        U = torch.as_tensor(U, dtype=torch.float64, device="cpu").detach()
         sigma = kernel.widths(U).detach().expand(U.shape[1])
         kernel = kernel.own().set_params(bandwidth=1.0)
         self.kernel, self.factor, self.power = kernel, kernel._factor, 1 if isinstance(kernel, Laplacian1) else 2
@@ -416,6 +416,8 @@ class InDtype(torch.nn.Module):
         self.body = module
 
     def forward(self, x):
+        if not x.is_floating_point():
+            raise TypeError(f"rows must be a floating tensor, got one of {x.dtype}")
         out = self.body(x)
         return tuple(part.to(x.dtype) for part in out) if isinstance(out, tuple) else out.to(x.dtype)
 
@@ -431,14 +433,15 @@ def to_module(model: object, dtype: torch.dtype = torch.float64) -> torch.nn.Mod
         ``feature_map.register``.
     dtype : torch.float64 or torch.float32, default torch.float64
         In which it computes; rows may come in either. float32 takes half of the memory, and on many cards a small part
-        of the time, at the loss of digits that (14.33) tells.
+        of the time, at the loss of digits that the Notes tell.
 
     Returns
     -------
     torch.nn.Module
-        On the CPU. Takes a floating tensor (n, d) and gives, in its dtype, what ``predict`` gives of a regressor,
-        ``decision_function`` of a classifier, ``transform`` of a feature map; of a classifier that has ``predict_proba`` the
-        pair of values and probabilities. Labels stay with the estimator, as ``classes_``. NaN in, NaN out.
+        On the CPU. Takes a floating tensor (n, d), raises a TypeError for any other, and gives, in its dtype, what
+        ``predict`` gives of a regressor, ``decision_function`` of a classifier, ``transform`` of a feature map; of a
+        classifier that has ``predict_proba`` the pair of values and probabilities. Labels stay with the estimator, as
+        ``classes_``. NaN in, NaN out.
 
     Raises
     ------

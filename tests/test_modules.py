@@ -235,6 +235,22 @@ def test_members_add_up_to_the_prediction():
     assert agree([added], values(NEW), slack("auto", to_module(model), values(NEW)))
 
 
+def test_numbers_keep_their_digits():
+    """Lists are not rounded to float32, and two classes have the digits that float64 has."""
+    assert Plane([[0.1]], [0.3])(torch.ones(1, 1).double()).item() == 0.1 + 0.3
+    model, values = fitted("auto two classes")
+    for found, wanted in zip(listed(to_module(model)(torch.from_numpy(NEW))), values(NEW)):
+        assert np.abs(found - wanted).max() < 1e-10 * np.abs(wanted).max()
+
+
+def test_rows_of_integers_are_refused():
+    """Values in their dtype would be truncated."""
+    module = to_module(fitted("waves")[0])
+    for dtype in (torch.int64, torch.bool):
+        with pytest.raises(TypeError, match=f"rows must be a floating tensor, got one of {dtype}"):
+            module(torch.ones(3, 4, dtype=dtype))
+
+
 def test_gradients():
     """Slopes of the module are those of the estimator for tensors."""
     model, _ = fitted("waves")

@@ -729,6 +729,9 @@ def test_a_slope_is_a_minimum():
     loss = lambda a: w @ (np.log(np.exp(a * F).sum(1)) - (t * (a * F)).sum(1))
     a, _ = calibrate(F, t, w, offsets=False)
     assert all(loss(a) <= loss(a * factor) for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0))
+    for with_offsets in (True, False):
+        scaled = [calibrate(size * F, t, w, with_offsets)[0] * size for size in (1e-6, 1.0, 1e6)]
+        np.testing.assert_allclose(scaled, scaled[1], rtol=1e-6)
 
 
 def test_probabilities_of_rows_in_blocks():
