@@ -203,10 +203,10 @@ def _solved(make, precondition, Y, D, share, tol, max_iter, certify, bar):
     halves them; then all is in float64.
     """
     every = torch.ones(Y.shape[1], dtype=torch.bool, device=Y.device)
-    q = None if share is None else share.sqrt()
+    e = None if share is None else share.sqrt()
 
     def balanced(u, live):
-        return u if q is None else u - q[:, live] * (q[:, live] * u).sum(0)
+        return u if e is None else u - e[:, live] * (e[:, live] * u).sum(0)
 
     def fitted(product, a, live):
         f = product(a)
@@ -344,7 +344,7 @@ def gram_cg(
     -----
     2kn² FLOPs a step from a matrix that is held, of 4n² bytes; by tiles half the price of the matrix,
     n²d FLOPs, comes on top, with memory for a tile. The preconditioner takes 2nm² FLOPs once, and 8nm bytes, and
-    qm² for each further set of rows that columns have a weight in, with q rows that are not in both it and the first. Products
+    rm² for each further set of rows that columns have a weight in, with r rows that are not in both it and the first. Products
     of the steps are in float32; the residual is from a product in float64, by tiles, which is made once for each 1e-4 that
     it falls. Where float32 gets no nearer, the steps go on in float64, of a matrix of 8n² bytes where that is within
     ``memory``. Relative residuals can be had so down to about 1e-15 √n max(w) / λ, which ``residual`` and the bounds

@@ -222,10 +222,11 @@ def gram_path(
     Notes
     -----
     About 9n³ FLOPs, then 2Lkn², in float64 whatever the dtype of K; memory for four matrices of float64 beside
-    K. Eigenvalues of at most εn times the largest, with the machine epsilon ε, count as zero. Each row is left
-    out alone, also where another one is its copy; where rows repeat, join them before, as
-    `RandomFeatureRidge` does. A row of weight zero has the residual of the fit to all others, and an only
-    row, which leaves nothing to fit, has its target.
+    K. Eigenvalues of at most εn times the largest, with the machine epsilon ε, count as zero: rows whose weight
+    is below about εn times the largest may take no part, and heavier ones may lose what belongs to small
+    eigenvalues of K; `gram_solve` keeps both. Each row is left out alone, also where another one is its copy;
+    where rows repeat, join them before, as `RandomFeatureRidge` does. A row of weight zero has the residual of
+    the fit to all others, and an only row, which leaves nothing to fit, has its target.
 
     References
     ----------

@@ -322,7 +322,8 @@ def most_direct(memory: float) -> float:
 
 
 def solve(kernel: Kernel, U: torch.Tensor, rows: Rows, lam: float, memory: float, last: int) -> tuple[torch.Tensor, ...]:
-    """Centres (m, D), coefficients (m, k) and intercept (k,) of a fit to all rows, with coordinates U (n, D).
+    """Centres (m, D), coefficients (m, k) and intercept (k,) of a fit to all rows, with coordinates U (n, D); of more than
+    100 000 rows the ``last`` take no part.
 
     The fourth is what is predicted for the ``last`` rows without each, or without all of them: (last, k).
     """
@@ -362,5 +363,5 @@ def plane(rows: Rows, lam: float, last: int) -> tuple[torch.Tensor, ...]:
 
 
 def work(n: float) -> float:
-    """FLOPs, about, of a fit to n rows."""
+    """FLOPs, about, of a fit to n rows by the cheapest of three ways; `solve` may take another."""
     return min(n**3 / 3, 2500 * n**2, 2 * _LANDMARKS**2 * n + n**2 / 10)

@@ -178,7 +178,8 @@ class NystroemFeatures(_AtCenters):
         Scale of distance, in the units of X. "median" stands for the median distance between the
         distinct rows with positive weight (of 3000 of them, where there are more), None for 1.0. A
         kernel object has its own bandwidth, which both leave as it is. "learned" stands for one
-        bandwidth for each input, learned from these rows and y (`rfteach.bandwidth.learn_bandwidth`).
+        bandwidth for each input, learned from these rows and y (`rfteach.bandwidth.learn_bandwidth`),
+        and replaces that of a kernel object; a number beside one is refused.
     n_components : int, default 100
         Number m of centres; all distinct rows where there are fewer. Of no effect where the centres
         are given.
@@ -394,7 +395,8 @@ class RBFRegressor(_Network):
         Scale of distance, in the units of X, see `NystroemFeatures`. "loo" stands for the one of 1/2, 1/4
         and 1/8 of the median distance that has the least leave-one-out error (for ``alpha="gcv"``, that of
         generalised cross-validation), or for the median distance, where that error is not lower by more
-        than a share of 1/(2√n). A kernel object keeps its own bandwidth.
+        than a share of 1/(2√n). A kernel object keeps its own bandwidth beside "loo", "median" and None;
+        "learned" replaces it, and a number beside it is refused.
     alpha : {"loo", "gcv"} or float, default "loo"
         Penalty λ ≥ 0 on the squared weights; "loo" chooses the one of least leave-one-out error, which
         takes a second pass over the rows; "gcv" the one of least generalised cross-validation error,

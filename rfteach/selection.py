@@ -193,7 +193,7 @@ def choose(
         mean = share @ gain
         error = (share.square() @ (gain - mean).square()).sqrt()
         still = torch.tensor([n == "constant" for n in names], device=Y.device)
-        closer = share @ (gain > 0).to(share)  # of the rows
+        closer = share @ (gain > 0).to(share)  # of the rows, counted by their weights
         better = (mean > error * still / 2) | (closer >= 0.75)
         best = torch.where(better, rival, best)
         names = [name if b else old for b, old in zip(better.tolist(), names)]
