@@ -101,6 +101,8 @@ def _from_points(f, d, point, n_points, order, rng, n_replicates=8):
 
     def evaluate(U):
         y = as_tensor(f(point(U)), name="the model's values", ndim=(1, 2))[0]
+        if len(y) != len(U):
+            raise ValueError(f"the model must return {len(U)} rows, one for each point, got shape {tuple(y.shape)}")
         ndims.append(y.ndim)
         y = y.detach().double().cpu().reshape(len(U), -1).T
         if not units:  # of the first values, for all
@@ -117,7 +119,8 @@ def _from_points(f, d, point, n_points, order, rng, n_replicates=8):
         a = np.moveaxis(a / unit, -1, 0)
         return a[0] if ndims[0] == 1 else a
 
-    errors = (pick(a.std(0, ddof=1) / math.sqrt(n_replicates)) for a in (first, total))
+    gaps = (a - a.mean(0) / unit * square[:, None] for a in (first, total))  # of a ratio: numerator - share × V
+    errors = (pick(gap.std(0, ddof=1) / math.sqrt(n_replicates)) for gap in gaps)
     unit_of = units[0][:, 0]
     level, spread = mean.mean(0) * unit_of, _squared(variance, unit_of)
     if ndims[0] == 1:
