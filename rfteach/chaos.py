@@ -128,7 +128,7 @@ def legendre_basis(X: ArrayLike, indices: ArrayLike, bounds: ArrayLike | None = 
 
     Notes
     -----
-    n d max(α) FLOPs for the recurrences, and n times the number of non-zero exponents for products.
+    About 6 n d max(α) FLOPs for the recurrences, and n times the number of non-zero exponents for products.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def legendre_basis(X: ArrayLike, indices: ArrayLike, bounds: ArrayLike | None = 
     if indices.dtype.kind not in "iu" or (indices < 0).any():
         raise ValueError("indices must be integers that are not negative")
     bounds = box([[0.0, 1.0]] * d if bounds is None else bounds, d)
-    return like.restore(_basis(_to_cube(T, bounds), indices).T)
+    return like.restore(_basis(_to_cube(T, bounds), indices.astype(np.int64)).T)
 
 
 def _to_cube(T, bounds):
@@ -237,7 +237,7 @@ class _LeaveOneOut:
     def _note(self):
         n, k = len(self.r), len(self.loo)
         self.loo.append(float((self.r / (1 - self.h).clamp_min(1e-12)).square().mean()))  # (10.9)
-        tau = n / max(n - k - 1, 1) * (1 + self.trace / n)  # (10.11), the constant counted
+        tau = n / max(n - k - 1, 1) * (1 + self.trace / n)  # (10.11)
         self.corrected.append(self.loo[-1] * tau)
         self.best = k if self.corrected[k] < self.corrected[self.best] else self.best
 
@@ -312,7 +312,9 @@ def loo_path(A: ArrayLike, y: ArrayLike, *, method: str = "lars", max_terms: int
     Parameters
     ----------
     A : array-like of shape (n, P)
-        Columns to choose from. They are centred and normalised for the choice.
+        Columns to choose from. They are centred and normalised for the choice. (10.11) takes them for
+        orthonormal under the law of the inputs: ``corrected`` and ``size`` are meant for columns of mean
+        square one.
     y : array-like of shape (n,)
         Targets.
     method : {"lars", "omp"}, default "lars"
@@ -422,7 +424,7 @@ def _rescaled(square, scale):
 def _grow(fit, d, k, most):
     """The best model of those with growing lists of candidates: ``fit`` takes a list, gives terms and path.
 
-    Terms have at most k of d inputs, lists at most ``most`` of them.
+    Terms have at most k of d inputs, lists at most ``most`` of them, the first one d if that is more.
     """
     for degrees in ((4,) * k, (2,) * k, (2, 2)[:k], (2,), (1,)):
         size = sum(math.comb(p, i) * math.comb(d, i) for i, p in enumerate(degrees, 1))
@@ -466,7 +468,7 @@ def _neighbours(terms, k, most):
 
 
 def _joined(models, units):
-    """All terms in use (P, d), the constant first, and coefficients (k, P) of models (terms, coef, intercept)."""
+    """All terms in use (K + 1, d), the constant first, and coefficients (k, K + 1) of models (terms, coef, intercept)."""
     d = models[0][0].shape[1]
     terms, place = np.unique(
         np.concatenate([np.zeros((1, d), np.int64), *(terms for terms, _, _ in models)]), axis=0, return_inverse=True
@@ -493,9 +495,9 @@ class SparsePCE(IntervalMixin, Regressor):
     Parameters
     ----------
     degree : "auto", int or tuple of int, default "auto"
-        As for `multi_indices`. "auto": start with degree 4, then again and again put the neighbours
-        α + e_j and α + 2e_j of what was selected on the list of candidates, until the leave-one-out
-        error falls no more.
+        As for `multi_indices`; in each input less than the number of different values that it takes.
+        "auto": start with degree 4, then again and again put the neighbours α + e_j and α + 2e_j of what
+        was selected on the list of candidates, until the leave-one-out error falls no more.
     max_interaction : int, default 2
         Largest number of inputs in one polynomial; not looked at if ``degree`` is a tuple.
     norm : float, default 1.0
@@ -517,7 +519,8 @@ class SparsePCE(IntervalMixin, Regressor):
         point of the box, evaluate the polynomials, which grow fast there, or raise ValueError. With laws
         the box is that of their supports.
     max_candidates : int, default 5000
-        Length of the list of candidates for "auto" at most.
+        Length of the list of candidates for "auto" at most. The first list has each input in degree one,
+        however many there are.
     n_folds : "auto", int or None, default "auto"
         Parts of the rows that are left out, one at a time, of all that ``fit`` does, as in
         `rfteach.selection.left_out_parts`. Where a constant or a plane has the smaller error on them, it
@@ -527,9 +530,9 @@ class SparsePCE(IntervalMixin, Regressor):
 
     Attributes
     ----------
-    indices_ : numpy.ndarray of shape (P, d), int
+    indices_ : numpy.ndarray of shape (K + 1, d), int
         Exponents of the polynomials in use; the first row is the constant.
-    coef_ : numpy.ndarray of shape (P,) or (k, P)
+    coef_ : numpy.ndarray of shape (K + 1,) or (k, K + 1)
         Coefficients, float64.
     intercept_ : float or numpy.ndarray of shape (k,)
         That of the constant, which is the mean over the box or under the laws.
@@ -699,8 +702,10 @@ class SparsePCE(IntervalMixin, Regressor):
 
     def _select(self, U, y, w):
         """Terms in use, without the constant, and their path, for one output."""
+        highest = (U.sort(dim=0).values.diff(dim=0) > 0).sum(0).cpu().numpy()  # one less than different values
 
         def fit(terms):
+            terms = terms[(terms <= highest).all(1)]
             self.n_candidates_ = max(self.n_candidates_, len(terms))
             path = _loo_path(_basis(U, terms, self._polynomials), y, self.method, self.max_terms, w)
             return terms[path.order[: path.size]], path

@@ -86,6 +86,8 @@ def test_basis_against_numpys_legendre(dtype, tolerance):
     np.testing.assert_allclose(Psi, np.transpose(slow), atol=tolerance * 50)
     with memory_budget(1):
         np.testing.assert_array_equal(legendre_basis(X, indices, bounds), Psi)
+    for kind in (np.int8, np.uint8, np.uint16, np.int32, np.uint64):
+        np.testing.assert_array_equal(legendre_basis(X, indices.astype(kind), bounds), Psi)
     tensor = legendre_basis(torch.from_numpy(X), indices, bounds)
     assert isinstance(tensor, torch.Tensor)
     np.testing.assert_array_equal(tensor, Psi)
@@ -278,6 +280,22 @@ def test_targets_kinds_and_bounds():
         SparsePCE().predict(X)
     with pytest.raises(NotFittedError):
         SparsePCE().intercept_
+
+
+@pytest.mark.parametrize("degree", ["auto", (5, 4)])
+@pytest.mark.parametrize("bounds, laws", [(None, None), ("unit", None), (None, [uniform()] * 4)])
+def test_inputs_with_few_values_have_few_degrees(degree, bounds, laws):
+    """One value, two and three; a row without weight has others, and counts for nothing."""
+    rng = np.random.default_rng(0)
+    X = np.c_[np.full(81, 0.3), rng.integers(0, 2, 81), rng.integers(0, 3, 81) / 2, rng.random(81)]
+    X[0, :3] = 0.7, 0.2, 0.3
+    Y = np.c_[X[:, 3] ** 2, X[:, 3] ** 2 + 0.5 * X[:, 1], np.exp(rng.normal(size=81))]
+    model = SparsePCE(degree, bounds=bounds, laws=laws, n_folds=None).fit(X, Y, sample_weight=np.r_[0.0, np.ones(80)])
+    assert (model.indices_.max(0)[:3] <= [0, 1, 2]).all()
+    found = sobol_indices(model)
+    assert (found.total[:, 0] == 0).all() and found.total[0, 1] < 1e-12
+    alone = SparsePCE(degree, bounds=bounds, laws=laws and laws[:1], n_folds=None).fit(X[1:, 3:], Y[1:, 0])
+    assert model.variance_[0] == pytest.approx(alone.variance_)
 
 
 @pytest.mark.parametrize("model", [SparsePCE(), SparsePCE(3), ProjectedSurrogate(budget=4, random_state=0),
