@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .arrays import Array, all_or_nothing, row_blocks
 from .bandwidth import fit_kernel
-from .checks import choice, integer
+from .checks import choice, integer, number
 from .estimators import Transformer
 from .preconditioning import leading_eigenpairs
 
@@ -55,8 +55,9 @@ class AnisotropicKernelPCA(Transformer):
 
     Notes
     -----
-    8n² bytes for the Gram matrix; n²d FLOPs to fill it, then 9n³ for "eigh", or about 4n²k for each
-    product of "randomized". Components of new points keep no gradients; one with eigenvalue zero is zero.
+    8n² bytes for the Gram matrix; n²d FLOPs to fill it, then 9n³ for "eigh", or about
+    2n²(k + max(10, k/2)) for each product of "randomized". Components of new points keep no gradients; one
+    with eigenvalue zero is zero.
 
     References
     ----------
@@ -110,6 +111,7 @@ class AnisotropicKernelPCA(Transformer):
         """
         integer(1, n_components=self.n_components)
         choice("auto", "eigh", "randomized", solver=self.solver)
+        number("[0, inf)", tol=self.tol)
         X, _ = self._validate(X, reset=True)
         self.kernel_ = fit_kernel(self.kernel, self.bandwidth, X, y).own()
         K = self.kernel_(X)

@@ -115,10 +115,11 @@ def particle_swarm(
     inertia, cognitive, social : float, default 0.6, 1.7, 1.7
         ω, η₁ and η₂. The defaults are those of Trelea (2003), with which the swarm contracts.
     start : array-like of shape (p, D) or None, default None
-        Points to begin with, in the box. The others are spread over it by a Latin hypercube.
+        Points to begin with, in the box, at most one for each particle. The others are spread over it by a
+        Latin hypercube.
     collapse : float, default 1e-8
-        Where no particle is farther than this from the best point, in units of the box, all others are
-        scattered again.
+        Where all particles are nearer than this to the best point, in units of the box, all of them are
+        scattered again, and only that point is remembered. 0: never.
     random_state : see `rfteach.arrays.random_generator`
     callback : callable or None, default None
         ``callback(n_evaluations, x, fun)`` after each move; what it returns is not looked at.
@@ -150,29 +151,35 @@ def particle_swarm(
     """
     bounds = box(bounds)
     with np.errstate(over="ignore"):
-        low, width = bounds[:, 0], bounds[:, 1] - bounds[:, 0]
+        low, high, width = *bounds.T, bounds[:, 1] - bounds[:, 0]
     if not np.isfinite(width).all():
         raise ValueError("bounds must be no farther apart than the largest float64")
     integer(1, budget=budget)
     integer(1, None, n_particles=n_particles)
     number("[0, inf)", inertia=inertia, cognitive=cognitive, social=social, collapse=collapse)
     D = len(bounds)
-    p = min(budget, n_particles or int(10 + 2 * math.sqrt(D)))
+    most = n_particles or int(10 + 2 * math.sqrt(D))
+    p = min(budget, most)
     swarm = _Swarm(p, D, random_generator(random_state))
     if start is not None:
-        swarm.begin_at((_within(start, bounds) - low) / np.where(width > 0, width, 1))
+        swarm.begin_at((_within(start, bounds, most) - low) / np.where(width > 0, width, 1))
+
+    def place(U):
+        """Points in units of the box as those of the user; rounding does not take them out of it."""
+        return np.minimum(low + width * U, high)
+
     best, least, history = swarm.X[0].copy(), math.inf, []
     n_iter, n_restarts, interrupted = 0, 0, False
     try:
         while True:
             X = swarm.X[: budget - len(history)]
-            values = _values(fun, low + width * X)
+            values = _values(fun, place(X))
             swarm.note(values)
             history.extend(np.minimum.accumulate(np.minimum(values, least)))
             if values.min() < least:
                 least, best = float(values.min()), X[values.argmin()].copy()
             if callback is not None:
-                callback(len(history), low + width * best, least)
+                callback(len(history), place(best), least)
             if len(history) >= budget:
                 break
             n_iter += 1
@@ -185,14 +192,16 @@ def particle_swarm(
         if not history:
             raise
         interrupted = True
-    return SwarmResult(low + width * best, least, np.array(history), len(history), n_iter, n_restarts, interrupted)
+    return SwarmResult(place(best), least, np.array(history), len(history), n_iter, n_restarts, interrupted)
 
 
-def _within(start, bounds):
+def _within(start, bounds, most):
     """The points to begin with, in the box."""
     given = as_tensor(start, name="start")[0].double().cpu().numpy()
     if given.shape[1] != len(bounds) or (given < bounds[:, 0]).any() or (given > bounds[:, 1]).any():
         raise ValueError(f"start must have {len(bounds)} columns and lie in the bounds, got shape {given.shape}")
+    if len(given) > most:
+        raise ValueError(f"start must have at most n_particles = {most} rows, got {len(given)}")
     return given
 
 

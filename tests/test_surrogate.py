@@ -459,6 +459,19 @@ def test_swarm_keeps_its_word():
     assert started.fun == 0 and started.history[0] == 0
 
 
+@pytest.mark.parametrize("low, high", [(-0.1, 0.3), (-0.3, 0.1)])
+def test_swarm_stays_in_a_box_that_rounding_leaves(low, high):
+    seen = []
+    assert low + (high - low) > high
+
+    def fun(X):
+        seen.extend(X[:, 0])
+        return -X[:, 0]
+
+    found = particle_swarm(fun, [[low, high]], budget=60, start=[[high]], callback=lambda n, x, value: seen.append(x[0]))
+    assert max(seen) == found.x[0] == high
+
+
 def test_swarm_and_values_that_are_none():
     def half(X):
         return torch.from_numpy(np.where(X[:, 0] < 0, np.nan, np.where(X[:, 0] > 4, -np.inf, sphere(X))))
@@ -699,8 +712,11 @@ X0, Y0 = np.random.default_rng(0).random((20, 2)), np.arange(20.0)
     (lambda: particle_swarm(sphere, [[0, 1]], inertia=-1.0), r"inertia must be a number in \[0, inf\), got -1"),
     (lambda: particle_swarm(lambda X: 1.0, [[0, 1]], n_particles=7), r"fun must return 7 values, got shape \(\)"),
     (lambda: particle_swarm(sphere, [[0, 1]], start=[[2.0]]), "start must have 1 columns and lie in the bounds"),
+    (lambda: particle_swarm(sphere, [[0, 1]], start=np.zeros((4, 1)), n_particles=3),
+     "start must have at most n_particles = 3 rows, got 4"),
     (lambda: AnisotropicKernelPCA(0).fit(X0), "n_components must be an integer of at least 1"),
     (lambda: AnisotropicKernelPCA(solver="svd").fit(X0), "solver must be 'auto', 'eigh' or 'randomized', got 'svd'"),
+    (lambda: AnisotropicKernelPCA(tol=-1.0).fit(X0), r"tol must be a number in \[0, inf\), got -1"),
     (lambda: AnisotropicKernelPCA(bandwidth=[1.0, 2.0, 3.0]).fit(X0), "bandwidth has 3 entries"),
     (lambda: ProjectedSurrogate(optimizer="sgd").fit(X0, Y0), "optimizer must be 'swarm' or 'adam', got 'sgd'"),
     (lambda: ProjectedSurrogate(validation=1.5).fit(X0, Y0), "validation must be a number in"),
