@@ -291,8 +291,8 @@ class BasisPursuitResult:
 
     @property
     def relative_gap(self) -> float:
-        """The gap over the norm; zero where the norm is zero."""
-        return self.gap / self.l1_norm if self.l1_norm else 0.0
+        """The gap over the norm; where the norm is zero: zero for a gap of zero, else infinite."""
+        return self.gap / self.l1_norm if self.l1_norm else (math.inf if self.gap else 0.0)
 
 # %% ../nbs/06c_bpdn.ipynb #6c0a0013
 def basis_pursuit_denoising(
@@ -404,6 +404,8 @@ def attempt_bpdn(
     if converged:
         return found, None
     remedy = "max_iter" if n_iter >= max_iter else "sigma: columns are too much alike"
+    if best <= 1e-6 * l1_norm:  # rounding
+        remedy = "tol"
     return found, (
         f"basis pursuit denoising stopped after {n_iter} steps with residual {found.residual:.4g} for "
         f"sigma={sigma * b:.4g} and a duality gap of {found.gap:.4g} for a norm of {found.l1_norm:.4g}; raise {remedy}"

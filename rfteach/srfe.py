@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .bpdn import attempt_bpdn, path_solutions
 from .checks import integer, number
+from .copies import spread_of_copies
 from .expansion import SparseExpansion
 from .intervals import IntervalMixin
 from .selection import left_out_parts
@@ -82,19 +83,18 @@ def _given_tolerance(A, y, tolerance, max_iter):
 
 
 def _best_tolerance(A, y, root, n_folds, max_iter):
-    """The solution, its tolerance, the errors (31,) of all, and the residuals (n,) of the best on left-out rows."""
+    """The solution, its tolerance, and on left-out rows: sums of squared errors (31,) for all, residuals (n,) for this one."""
     errors, residuals = np.full(len(_TOLERANCES), np.inf), [np.zeros(len(y))]
     if np.linalg.norm(y) > 0 and len(y) > 1:
         errors, residuals = _cross_validate(A, y, root, list(left_out_parts(len(y), n_folds)), max_iter)
-        errors /= len(y)
-    for tolerance in _TOLERANCES[: errors.argmin() + 1][::-1]:
+    for g in range(errors.argmin(), -1, -1):
         try:
-            found, trouble = _pursue(A, y, tolerance, max_iter)
+            found, trouble = _pursue(A, y, _TOLERANCES[g], max_iter)
         except ValueError:
             continue  # on all rows the path does not get as far as on parts of them
         if not trouble:
             break
-    return found, float(tolerance), errors, residuals[errors.argmin()]
+    return found, float(_TOLERANCES[g]), errors, residuals[g]
 
 # %% ../nbs/06d_srfe.ipynb #16ddff2c
 class SRFERegressor(IntervalMixin, SparseExpansion):
@@ -174,7 +174,8 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
     tolerances_ : numpy.ndarray of shape (31,)
         Tolerances that "auto" tries, from the largest on.
     cv_errors_ : numpy.ndarray of shape (31,) or (k, 31)
-        Their mean squared errors on left-out rows; inf where they were not tried.
+        Their mean squared errors on left-out rows; inf where they were not tried. That of ``tolerance_`` is the
+        one of the expansion in ``errors_``.
     gap_ : float or numpy.ndarray of shape (k,)
         Relative duality gap: the proof of optimality. Infinite if the bound was not reached.
     converged_ : bool or numpy.ndarray of shape (k,)
@@ -246,7 +247,7 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
         number("(0, 1]", "auto", tolerance=self.tolerance)
 
     def solve(self, A, Y, w, units):
-        """Coefficients (k, N) of least norm, and the residuals on left-out rows that chose the tolerance."""
+        """Coefficients (k, N) of least norm, and the residuals on left-out rows for the tolerance in use."""
         A, Y, w = (T.cpu().numpy() for T in (A, Y, w))
         auto = isinstance(self.tolerance, str)
         if auto:
@@ -255,13 +256,19 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
         else:
             found = [_given_tolerance(A, y, float(self.tolerance), self.max_iter) for y in Y.T]
         solutions, tolerances, errors, residuals = zip(*found)
-        self.tolerance_, self.cv_errors_ = self._shaped(np.array(tolerances)), self._shaped(np.array(errors))
+        self.tolerance_, unit = self._shaped(np.array(tolerances)), units.cpu()[:, None]
+        self.cv_errors_ = self._shaped((torch.from_numpy(np.array(errors) / w.sum()) * unit * unit).numpy())
         self.gap_ = self._shaped(np.array([found.relative_gap for found in solutions]))
         converged = [found.converged for found in solutions]
         self.converged_ = converged[0] if self._one_column else np.array(converged)
         self.n_iter_ = max(1, *(found.n_iter for found in solutions))
         C = torch.from_numpy(np.array([found.coef for found in solutions]))
         return C, torch.from_numpy(np.stack(residuals, 1) / np.sqrt(w)[:, None]).to(units) if auto else None
+
+    def _conclude(self, X, Y, w):
+        super()._conclude(X, Y, w)
+        spread = spread_of_copies(X, Y, weight=w).cpu().numpy()[:, None]
+        self.cv_errors_ = self.cv_errors_ + self._shaped(spread)
 
     @property
     def tolerances_(self):

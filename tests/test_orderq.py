@@ -741,10 +741,52 @@ def test_no_certificate_without_a_solution():
     assert SRFERegressor(200, random_state=0, tolerance=0.5).fit(X, y).converged_
 
 
+def test_a_norm_of_zero_is_no_proof():
+    X, y = order_two(60)
+    with pytest.warns(ConvergenceWarning):
+        model = SRFERegressor(200, random_state=0, tolerance=0.1, max_iter=1).fit(X, y)
+    assert model.gap_ == math.inf and not model.converged_
+
+
+def test_a_gap_of_rounding_asks_for_another_tol():
+    A, y = problem("normalised", 1)
+    with pytest.warns(ConvergenceWarning, match="raise tol$"):
+        found = basis_pursuit_denoising(A, y, 0.1 * np.linalg.norm(y), tol=0)
+    assert 0 < found.relative_gap < 1e-9
+
+
 def test_exact_recovery_has_no_rounding_errors_in_its_support():
     A, c = np.random.default_rng(0).normal(size=(50, 200)), np.zeros(200)
     c[:5] = np.random.default_rng(1).normal(size=5)
     assert basis_pursuit_denoising(A, A @ c, 0.0).support.tolist() == [0, 1, 2, 3, 4]
+
+
+def error_in_use(model):
+    """Of the tolerance in use, among ``cv_errors_``."""
+    return [row[model.tolerances_ == t][0] for row, t in zip(np.atleast_2d(model.cv_errors_), np.atleast_1d(model.tolerance_))]
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_errors_of_tolerances_are_mean_squares_in_the_units_of_y(fit_intercept):
+    X, y = order_two(60)
+    twice, other = np.r_[X, X], np.r_[y - 0.1, y + 0.1]
+    for rows, targets, w in [(X, y, None), (X, y, np.full(60, 7.0)), (X, y, np.full(60, 1e-3)), (X, 1e100 * y, None),
+                             (twice, np.r_[y, y], None), (twice, other, None), (twice, other, np.arange(1.0, 121)),
+                             (X, np.c_[y, 1e-3 * y**2], np.arange(1.0, 61))]:
+        model = SRFERegressor(100, random_state=0, fit_intercept=fit_intercept).fit(rows, targets, w)
+        np.testing.assert_allclose(error_in_use(model), np.atleast_1d(model.errors_["expansion"]), rtol=1e-9)
+        np.testing.assert_allclose(error_in_use(model), model.cv_errors_.min(-1, keepdims=targets.ndim == 1))
+
+
+def test_errors_are_those_of_the_tolerance_in_use():
+    """On all rows the path does not reach the best tolerance of the parts: the larger one has the larger error."""
+    rng = np.random.default_rng(6)
+    n = rng.integers(8, 30)
+    X = rng.uniform(-1, 1, (n, 2))
+    y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(n)
+    model = SRFERegressor(int(rng.integers(8, 20)), random_state=6).fit(X, y)
+    assert model.tolerance_ > model.tolerances_[model.cv_errors_.argmin()]
+    assert model.errors_["expansion"] == pytest.approx(error_in_use(model)[0]) != model.cv_errors_.min()
 
 
 def test_a_path_that_is_cut_short_says_so():
