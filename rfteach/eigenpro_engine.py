@@ -258,7 +258,7 @@ class Rows:
         Rows that are asked for at once, at most.
     cache : {"auto", "full", "half", None}
     limit : int
-        Bytes for what is kept, and for a batch where not all rows are kept.
+        Bytes for what is kept, and for a batch where not all rows are kept or features are rounded.
 
     Attributes
     ----------
@@ -281,26 +281,27 @@ class Rows:
         if self.symmetric:
             self.width = max(1, room // self.height)
         # rows a power of two apart would share places in the processor's cache
-        stride, spare = n_columns // 64 * 64 + 96, limit
+        stride, buffer = n_columns // 64 * 64 + 96, batch * n_columns * entry
         if cache == "auto":
             # rounded features are features, but a rounded Gram matrix may be indefinite
             safe = not self.symmetric and X.dtype == torch.float32
             cache = "half" if safe and n_rows * stride * entry > limit else "full"
         size = stride * (2 if cache == "half" else entry)
-        if n_rows * size > limit:  # what is not kept needs a buffer
-            spare = limit - batch * n_columns * entry
+        rounds = cache == "half" and not self.symmetric
+        # what is not kept needs a buffer, and so do features before they are rounded
+        spare = limit - buffer if n_rows * size > limit or rounds else limit
         held = 0 if cache is None else min(n_rows, max(0, spare // size))
         self.held = n_rows if held == n_rows else held // batch * batch
         self.name = cache if self.held else None
         dtype = torch.float16 if cache == "half" else X.dtype
         self.kept = empty((self.held, stride), dtype, self.device)[:, :n_columns]
-        self.filled, self.spaces, self.largest = 0, {}, X.new_zeros(())
+        self.filled, self._buffer, self.largest = 0, X.new_empty(0), X.new_zeros(())
 
     def __getitem__(self, rows):
         self._keep(min(rows.stop, self.held))
         if rows.stop <= self.held:
             return self.kept[rows]
-        out = self._space("rows", rows.stop - rows.start, self.n_columns)
+        out = self._space(rows.stop - rows.start, self.n_columns)
         self._compute(rows, out)
         return out
 
@@ -323,7 +324,7 @@ class Rows:
             if out.dtype == self.dtype:
                 self._fill(rows, cols, out[:, cols])
                 continue
-            block = self._space("half", len(out), cols.stop - a)
+            block = self._space(len(out), cols.stop - a)
             self._fill(rows, cols, block)
             self.largest = torch.fmax(self.largest, block.abs().max())
             out[:, cols] = block
@@ -338,11 +339,11 @@ class Rows:
         """Whether a value was too large for half precision; asked once an epoch, as a card waits for it."""
         return self.name == "half" and float(self.largest) > torch.finfo(torch.float16).max
 
-    def _space(self, name, height, width):
-        """Memory that is used again and again."""
-        if name not in self.spaces or self.spaces[name].numel() < height * width:
-            self.spaces[name] = empty((height * width,), self.dtype, self.device)
-        return self.spaces[name][: height * width].view(height, width)
+    def _space(self, height, width):
+        """Memory that is used again and again: for a batch that is not kept, or a piece that is about to be rounded."""
+        if self._buffer.numel() < height * width:
+            self._buffer = empty((height * width,), self.dtype, self.device)
+        return self._buffer[: height * width].view(height, width)
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #825d18ba
 @dataclass(frozen=True)

@@ -149,9 +149,8 @@ def leading_eigenpairs(
 
 def _residual(KV, values, V):
     """The largest ‖K v - λ v‖ relative to the largest eigenvalue."""
-    scale = float(values[0].abs())
-    worst = float((KV - V * values).norm(dim=0).max())
-    return worst / scale if scale > 0 else worst
+    scale = float(values[0].abs()) or 1.0
+    return float(((KV - V * values) / scale).norm(dim=0).max())  # scaled first: squares would overflow or vanish
 
 # %% ../nbs/08a_preconditioning.ipynb #359dc07e
 @dataclass(frozen=True)
@@ -242,8 +241,8 @@ def preconditioner(
         How many eigenvectors k to flatten, at least 0. Directions that the subsample cannot tell from
         rounding are left out: at most rank minus one.
     features : array-like of shape (m, N) or None
-        Feature matrix of the subsample, with ``features @ features.T`` equal to K, for iterations in
-        the space of features; None stands for the RKHS.
+        Feature matrix of the subsample, with ``features @ features.T`` equal to K, which is not checked, for
+        iterations in the space of features; None stands for the RKHS.
     tau : float, default 1.0
         Factor τ in (0, 1]: leading directions end with eigenvalue τλ_{k+1}.
     method : str, default "auto"
@@ -256,7 +255,7 @@ def preconditioner(
     Raises
     ------
     ValueError
-        If n_eigen is negative, tau out of range, or K and features do not fit.
+        If n_eigen is negative, tau out of range, or K and features have different numbers of rows.
 
     References
     ----------
@@ -310,15 +309,16 @@ def _largest(K):
 
 
 def least_eigenvalue(K: torch.Tensor) -> float:
-    """The least eigenvalue of a symmetric tensor (m, m), or a little more; 0 where rounding hides it."""
+    """The least eigenvalue of a symmetric tensor (m, m), or more where others are near it; 0 where rounding hides it."""
     L, failed = torch.linalg.cholesky_ex(K)
     if failed or not len(K):
         return 0.0
     v = torch.arange(len(K), dtype=K.dtype, device=K.device)[:, None].sin().add_(1)
+    unit = float(K.diagonal().max())
     for _ in range(10):  # inverse iteration
-        v = factor_solve(L, v / v.norm())
-    found = 1 / float(v.norm())
-    return found if found > len(K) * torch.finfo(K.dtype).eps * float(K.diagonal().max()) else 0.0
+        v = factor_solve(L, v / v.norm()) * unit
+    found = unit / float(v.norm())
+    return found if found > len(K) * torch.finfo(K.dtype).eps * unit else 0.0
 
 # %% ../nbs/08a_preconditioning.ipynb #59f22678
 def critical_batch_size(beta: float, lam: float) -> int:

@@ -143,6 +143,15 @@ def test_eigensystem_of_zero_and_of_the_identity(method):
     np.testing.assert_allclose(huge.values, [40e100, 39e100], rtol=1e-9)
 
 
+@pytest.mark.parametrize("unit, dtype", [(1e-170, torch.float64), (1e200, torch.float64), (1e-24, torch.float32)])
+def test_eigensystem_in_extreme_units(unit, dtype):
+    """Where squares of entries vanish or overflow: the same pairs in as many products."""
+    K = psd(150, 150, dtype, decay=0.97)
+    base, found = (top_eigensystem(c * K, 5, method="randomized") for c in (1.0, unit))
+    assert found.n_iter == base.n_iter > 1 and found.residual == pytest.approx(base.residual, rel=0.01)
+    np.testing.assert_allclose(found.values / unit, base.values, rtol=1e-5 if dtype == torch.float32 else 1e-10)
+
+
 def test_eigensystem_seeds_and_kinds():
     K = psd(150, 150, decay=0.97)
     find = lambda seed, K=K: top_eigensystem(K, 5, method="randomized", random_state=seed)
@@ -568,6 +577,26 @@ def test_caches_do_not_change_the_result(space, batch_size):
         np.testing.assert_allclose(half.predict(X0), full.predict(X0), atol=0.02 * scale)
 
 
+@pytest.mark.parametrize("cache", ["full", "half"])
+def test_features_take_no_more_than_their_limit(cache, monkeypatch):
+    """What is kept, and the batch that is not or that is about to be rounded, in each order of magnitude."""
+    X, taken = torch.from_numpy(X0[:64]).float(), []
+
+    def counted(shape, dtype, device):
+        out = torch.empty(shape, dtype=dtype, device=device)
+        taken.append(out.nbytes)
+        return out
+
+    monkeypatch.setattr(eigenpro_engine, "empty", counted)
+    space = FeatureSpace(RandomFourierFeatures("gaussian", 1.0, 200, random_state=0).fit(X0), X)
+    for limit in (13_000, 25_000, 37_000, 45_000, 58_000, 80_000):
+        taken.clear()
+        rows = Rows(space, X, batch=16, cache=cache, limit=limit)
+        for a in (0, 16, 32, 48):
+            rows[slice(a, a + 16)]
+        assert sum(taken) <= limit
+
+
 @pytest.mark.parametrize("budget", [1, 999, 5000])
 def test_memory_budget_does_not_change_the_result(budget):
     for kw in (dict(), dict(cache=None), dict(cache="half"), SPACES["features"]):
@@ -896,6 +925,9 @@ def test_least_eigenvalue():
     assert preconditioner(torch.from_numpy(K0), 5).least >= np.linalg.eigvalsh(K0)[0] * (1 - 1e-9)
     twice = torch.from_numpy(K0[np.ix_(np.arange(90) // 2, np.arange(90) // 2)])
     assert preconditioner(twice, 5).least == 0 and preconditioner(torch.zeros(4, 4), 1).least == 0
+    for unit in (1e-170, 1e200):
+        scaled = preconditioner(unit * torch.from_numpy(K0), 5).least / unit
+        assert scaled == pytest.approx(preconditioner(torch.from_numpy(K0), 5).least, rel=1e-9)
 
 
 def test_momentum_needs_fewer_epochs():
