@@ -30,17 +30,17 @@ class Sharing:
 
 class _Batch(Sharing):
     """Rows that are summed up around ``origin``: how many, their weight, the ``total`` of the centred ones, and those
-    that are held until they are many enough for a product."""
+    that are held until they are many enough for a product. The origin is the mean of rows of the weight ``known``."""
 
-    def __init__(self, mean):
+    def __init__(self, mean, known=0.0):
         self.rows, self.weight = 0, 0.0
-        self.origin = self.total = torch.zeros_like(mean)
+        self.origin, self.known, self.total = mean, known, torch.zeros_like(mean)
         self.held, self.n_held = (), 0
 
     def centre(self, B, v, weight, run):
         """Take the origin off the rows of B, in place, and add them to the total in runs."""
-        if self.rows == 0:
-            self.origin = (v @ B / weight).double()
+        if self.rows == 0 and weight > self.known:
+            self.origin, self.known = (v @ B / weight).double(), weight
         B -= self.origin.to(B)
         for part, u in zip(B.split(run), v.split(run), strict=True):
             self.total = self.total + u @ part
@@ -101,6 +101,8 @@ class _Summed(Sharing):
             return
         v = torch.ones(len(B), dtype=B.dtype, device=B.device) if w is None else w.to(B)
         if self.fit_intercept:
+            if self.batch.rows and self.batch.weight + weight > self.batch.known / self.eps**0.25:
+                self._merge_batch()
             self.batch.centre(B, v, weight, self.run)
         if w is not None:
             B *= v.sqrt()[:, None]
@@ -134,14 +136,14 @@ class _Summed(Sharing):
         delta = batch.total / batch.weight
         self._own().addr_(delta, delta, alpha=-batch.weight)
         self._shift(batch.weight, batch.origin + delta)
-        self.batch = _Batch(self.mean)
+        self.batch = _Batch(self.mean, self.weight)
 
     def _shift(self, weight, mean):
         """(3.15) for a part whose second moments are in G already."""
         total, delta = self.weight + weight, mean - self.mean
         if self.fit_intercept:
             self._own().addr_(delta, delta, alpha=self.weight * weight / total)
-            self.mean = self.mean + delta * (weight / total)
+            self.mean = torch.lerp(self.mean, mean, weight / total)  # from the side of the heavier part
         self.weight = total
 
     def flush(self) -> None:

@@ -441,7 +441,8 @@ class StreamingRidge(_Streaming):
         if first:
             self._one_column, self._n_outputs = one_column, Y.shape[1]
         elif (one_column, Y.shape[1]) != (self._one_column, self._n_outputs):
-            raise ValueError(f"y has {Y.shape[1]} outputs, but earlier blocks had {self._n_outputs}")
+            earlier = "(n,)" if self._one_column else f"(n, {self._n_outputs})"
+            raise ValueError(f"y must have the shape {earlier}, as in earlier blocks, got {tuple(np.shape(y))}")
         stream = self._new_stream(X.device) if first else self._stream.shared()
         self._take(stream, X.detach(), Y, w)
         return self

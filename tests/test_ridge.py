@@ -236,7 +236,10 @@ def test_path():
     (lambda A, y: StreamingRidge().fit(A, y, np.ones(5)), ValueError, "X and sample_weight must have as many rows, got 6 and 5"),
     (lambda A, y: StreamingRidge().fit(A * 1e200, y).coef_, ValueError, "sums of squares of the features or of y overflow"),
     (lambda A, y: StreamingRidge().fit(A, y).partial_fit(A[:, :2], y), ValueError, "expecting 3 features"),
-    (lambda A, y: StreamingRidge().fit(A, y).partial_fit(A, np.c_[y, y]), ValueError, "y has 2 outputs"),
+    (lambda A, y: StreamingRidge().fit(A, y).partial_fit(A, np.c_[y, y]), ValueError,
+     r"y must have the shape \(n,\), as in earlier blocks, got \(\d+, 2\)"),
+    (lambda A, y: StreamingRidge().fit(A, y).partial_fit(A, y[:, None]), ValueError, r"shape \(n,\).*got \(\d+, 1\)"),
+    (lambda A, y: StreamingRidge().fit(A, y[:, None]).partial_fit(A, y), ValueError, r"shape \(n, 1\).*got \(\d+,\)"),
     (lambda A, y: StreamingRidge().fit(A, y).merge(Ridge()), TypeError, "must be a StreamingRidge"),
     (lambda A, y: StreamingRidge().fit(A, y).merge(StreamingRidge(method="qr").fit(A, y)), ValueError,
      "other does not fit"),
@@ -418,6 +421,22 @@ def test_error_of_float32_sums(size, weights):
     B = abs(np.column_stack([A, y]).astype(float)) * np.sqrt(w if weights else np.ones(20000))[:, None]
     B += abs(B).mean(0)  # room for the shift by the mean
     assert (abs(G["float32"] - G["float64"]) <= (RUN + 8 * 2.0**-24) * np.tril(B.T @ B)).all()
+
+
+@pytest.mark.parametrize("dtype, far, weight, tolerance", [
+    ("float64", 2e7, 1e-15, 1e-6), ("float64", 1e15, 1e-30, 1e-6), ("float64", 1e4, 1.0, 1e-6), ("float32", 1e3, 1.0, 1e-2)])
+@pytest.mark.parametrize("size", [1, 2000])
+def test_a_first_row_that_is_far_off_takes_no_digits_from_the_others(dtype, far, weight, tolerance, size):
+    """Moments against the triangular factor, which has no origin that a first row could spoil."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 2))
+    y, found = X @ [1.0, 2.0] + 0.1 * rng.normal(size=2000), {}
+    for method in ("gram", "qr"):
+        model = StreamingRidge(1e-3, method=method, dtype=dtype).partial_fit([[far, -far]], [0.0], [weight])
+        for rows in blocks(2000, size):
+            model.partial_fit(X[rows], y[rows])
+        found[method] = np.r_[model.coef_, model.intercept_]
+    np.testing.assert_allclose(found["gram"], found["qr"], rtol=tolerance, atol=tolerance)
 
 
 def test_a_penalty_below_the_rounding_of_the_sums_is_told():
