@@ -373,7 +373,8 @@ class LearnedBandwidth:
         Mean squared leave-one-out error, over rows and outputs, in the squared units of y, times the
         factor (4.15) for the numbers that were fitted to the same rows.
     n_bandwidths : int
-        How many different bandwidths the inputs have.
+        How many bandwidths were learned. Inputs that share one out of several have it in units of the standard
+        deviation of each, and inputs that do not vary have none.
     history : numpy.ndarray of shape (n_iter + 1,)
         The criterion at the start and after each iteration on all rows, for outputs in units of their
         standard deviation: (4.12), or half the logarithm of the mean squared leave-one-out error.
@@ -500,7 +501,8 @@ def learn_bandwidth(
     X, Y = X.detach()[rows[:n_subsample]].double(), Y[:n_subsample]
     U, start, fixed = _start(X, per_input)
     Y, spread, constant = _standardised(Y)
-    problem = kernel, U, Y[:, ~constant], criterion
+    varies = ~fixed | fixed.all()
+    problem = kernel, U[:, varies], Y[:, ~constant], criterion
     found = _least(problem, per_input, max_iter, tol)
     if not found.converged:
         warnings.warn(
@@ -508,7 +510,7 @@ def learn_bandwidth(
             ConvergenceWarning,
         )
     scales, lam = torch.from_numpy(np.exp(found.theta[1:][found.group])).to(start), math.exp(found.theta[0])
-    bandwidth = torch.where(fixed, start, start * scales)
+    bandwidth = torch.where(fixed, start, start * torch.ones_like(U[0]).masked_scatter(varies, scales))
     if per_input:
         bandwidth = replace(like, kind="torch" if like.kind == "torch" else "numpy").restore(bandwidth)
     else:

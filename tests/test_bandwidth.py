@@ -571,6 +571,18 @@ def test_as_many_bandwidths_as_the_evidence_carries():
         assert len(np.unique(np.round(found.bandwidth / X.std(0), 9))) == found.n_bandwidths
 
 
+@pytest.mark.parametrize("per_input", [True, "auto"])
+def test_inputs_that_do_not_vary_change_nothing(per_input):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(60, 3))
+    y = np.sin(5 * X[:, 0]) + 0.3 * rng.normal(size=60)
+    plain = learn_bandwidth(X, y, per_input=per_input)
+    for more in (3, 10):
+        found = learn_bandwidth(np.insert(X, [1] * more, 0.5, axis=1), y, per_input=per_input)
+        np.testing.assert_allclose(found.bandwidth[[0, -2, -1]], plain.bandwidth, rtol=1e-5)
+        assert found.loo_error == pytest.approx(plain.loo_error, rel=1e-6) and found.n_bandwidths == plain.n_bandwidths
+
+
 @pytest.mark.parametrize("group", [[0, 0, 0], [0, 1, 1], [2, 0, 1]])
 def test_gradient_for_shared_bandwidths(group):
     rng = np.random.default_rng(1)
