@@ -52,7 +52,7 @@ def positive_stable(p: float, U: np.ndarray) -> np.ndarray:
 
 # %% ../nbs/01b_stable.ipynb #5ab1e013
 class _PowerProfile(torch.autograd.Function):
-    """exp(-t^p) for t ≥ 0, with the derivative zero at t = 0."""
+    """exp(-t^p) for t ≥ 0; for p < 1 with the derivative zero at t = 0, where it is infinite."""
 
     @staticmethod
     def forward(ctx, t, p):
@@ -63,6 +63,8 @@ class _PowerProfile(torch.autograd.Function):
     @staticmethod
     def backward(ctx, G):
         (t,) = ctx.saved_tensors
+        if ctx.p == 1:
+            return -G * _PowerProfile.apply(t, 1.0), None
         zero = t == 0
         slope = -ctx.p * torch.where(zero, 1.0, t).pow(ctx.p - 1) * _PowerProfile.apply(t, ctx.p)
         return G * torch.where(zero, 0.0, slope), None
@@ -154,7 +156,7 @@ class PowerExponential1(Laplacian1):
 
     References
     ----------
-    Schoenberg (1938); Koldobsky (1991).
+    Schoenberg (1938).
 
     Examples
     --------

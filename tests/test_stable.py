@@ -56,6 +56,15 @@ def test_special_cases():
     np.testing.assert_allclose(PowerExponential1(1.0).from_gaussian(Z, U), Laplacian1().from_gaussian(Z, U[:, :3]))
 
 
+def test_second_derivatives_where_points_coincide():
+    """exp(-s²) has them, those of the Gaussian: at distance zero -2 I in units of the bandwidths."""
+    X, b = torch.from_numpy(data(3, 2)).requires_grad_(), torch.tensor([0.8, 1.5], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda X, b: PowerExponential(2.0, b)(X), (X, b))
+    for k in (PowerExponential(2.0, b.detach()), Gaussian(b.detach() / 2**0.5)):
+        H = torch.autograd.functional.hessian(lambda x: k(x[None], X[:1].detach())[0, 0], X[0].detach())
+        torch.testing.assert_close(H, torch.diag(-2 / b.detach() ** 2))
+
+
 @every_case
 def test_gradients(family, q, metric):
     g = torch.Generator().manual_seed(0)
