@@ -146,7 +146,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    max_levels : int, default 50
+    max_levels : int, default 255
         Levels of a category that get a coordinate of their own, the most frequent ones; the others share one.
 
     Attributes
@@ -180,7 +180,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     [-1.0, 1.0, 0.0]
     """
 
-    def __init__(self, *, max_levels=50):
+    def __init__(self, *, max_levels=255):
         self.max_levels = max_levels
 
     @all_or_nothing

@@ -10,7 +10,7 @@ __all__ = ['row_hashes', 'repeats_by_nature', 'neighbours_agree', 'row_groups', 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
 from scipy.stats import rankdata
 
 from .arrays import ArrayLike, Sparse, row_blocks
@@ -94,8 +94,8 @@ _FEW, _COMPARED, _ORDERS = 10, 300, 99  # different rows that copies by mistake 
 def repeats_by_nature(X: torch.Tensor | Sparse, Y: torch.Tensor, rows: np.ndarray, group: np.ndarray) -> bool:
     """Whether copies of rows are observations in their own right.
 
-    That takes four of each row in the mean, where no row counts for more than twenty, and copies whose targets are not
-    all equal; and that the rows are not places: two columns that have more values than half of the different rows, of 300
+    That takes four of each row in the mean, where no row counts for more than twenty, or two where all different rows, of
+    300 of these at most, are equally far from each other, and copies whose targets are not all equal; and that the rows are not places: two columns that have more values than half of the different rows, of 300
     of these at most, or one such column, or numbers of copies more even than chance, and neighbours that foretell them.
     For fewer than ten different rows, ten of each are enough.
 
@@ -118,7 +118,7 @@ def repeats_by_nature(X: torch.Tensor | Sparse, Y: torch.Tensor, rows: np.ndarra
     """
     counts, m = np.bincount(group), len(rows)
     often = counts.clip(max=_PARTS).mean()
-    if m == 1 or often < _OFTEN:
+    if m == 1 or often < _OFTEN / 2:
         return False
     if m < _FEW and often >= _PARTS / 2:
         return True
@@ -127,6 +127,8 @@ def repeats_by_nature(X: torch.Tensor | Sparse, Y: torch.Tensor, rows: np.ndarra
     if not ((Y - means[group]).square().mean(0) > 1e-12 * Y.var(0)).any():
         return False
     Z = _columns_that_vary(X[rows[:_COMPARED]])
+    if often < _OFTEN and (m < _FEW or not _equally_far(Z)):
+        return False
     levels = 1 + (np.diff(np.sort(Z, 0), axis=0) > 0).sum(0)
     n_coordinates = (levels > max(2, len(Z) / 2)).sum()
     planned = (counts - counts.mean()) @ (counts - counts.mean()) / counts.mean() < m - 1 - 3 * (2 * m - 2) ** 0.5
@@ -139,6 +141,12 @@ def _columns_that_vary(Z):
     found = np.unique(Z.indices) if sp.issparse(Z) else (Z != Z[:1]).any(0).nonzero()[:, 0].cpu().numpy()
     found = found[:: -(-len(found) // 1000) or 1]
     return Z[:, found].toarray() if sp.issparse(Z) else Z[:, found].detach().cpu().numpy()
+
+
+def _equally_far(Z):
+    """Whether all rows of Z are, like the levels of one category; by ranks, which have no units."""
+    distances = pdist(rankdata(Z, axis=0))
+    return bool(np.ptp(distances) < 1e-9 * distances.max())
 
 
 def _means(Y, w, group):

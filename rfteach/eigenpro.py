@@ -293,7 +293,8 @@ class _Shared(_Fitted):
 class _EigenPro(_Shared):
     """What the regressor and the classifier share: `fit` and `partial_fit`."""
 
-    _takes = "validation data, X_val and y_val, and no partial_fit after it"
+    _takes = ("validation data, X_val and y_val, and no partial_fit after it (rows that early_stopping holds out are "
+              "trained on in the end)")
 
     def _again(self):
         return self.warm_start and self.__sklearn_is_fitted__()

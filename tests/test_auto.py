@@ -531,3 +531,12 @@ def test_the_evidence_of_few_rows_is_weighted():
         Q = np.trace(Y.T @ R @ Y) - np.sum((R.sum(0) @ Y) ** 2) / h
         slow.append(-0.5 * 2 * (14 * np.log(Q) + np.linalg.slogdet(M)[1] + np.log(h)))
     np.testing.assert_allclose(log_evidence(torch.from_numpy(K), rows.Y, rows.w, torch.from_numpy(lams)), slow)
+
+
+def test_a_hundred_levels_of_three_rows_are_told_apart():
+    rng = np.random.default_rng(0)
+    level, mean = rng.integers(100, size=1300), rng.normal(size=100)
+    table = pd.DataFrame({"city": [f"c{v}" for v in level]})
+    y = mean[level] + 0.1 * rng.normal(size=1300)
+    model = AutoKernelRegressor().fit(table[:300], y[:300])
+    assert np.mean((model.predict(table[300:]) - mean[level[300:]]) ** 2) < 0.1 * mean.var()

@@ -73,18 +73,24 @@ def n_groups(X, Y):
 
 
 def test_when_rows_repeat_by_nature():
-    """Four times in the mean, no more than twenty of one counted, and different targets; or ten times each of fewer than ten."""
+    """Four times in the mean, or two where all are equally far, no more than twenty of one counted, and different targets;
+    or ten times each of fewer than ten."""
     X, Y = noisy_words([4] * 25)
-    assert n_groups(X, Y) == 100 and n_groups(X[:99], Y[:99]) == 25
+    pairs = torch.from_numpy(np.concatenate([np.kron(np.eye(5), np.ones((5, 1))), np.kron(np.ones((5, 1)), np.eye(5))], 1))
+    two_words = lambda X: X.double() @ pairs  # some have one in common: not all equally far
+    assert n_groups(two_words(X), Y) == 100 and n_groups(two_words(X[:99]), Y[:99]) == 25
+    for count, expected in ((2, 50), (1, 25)):
+        assert n_groups(*noisy_words([count] * 25)) == expected
+    assert n_groups(*(T[:49] for T in noisy_words([2] * 25))) == 25
     assert n_groups(X, X @ torch.randn(25, 1, generator=torch.manual_seed(0))) == 25  # no noise
     for m, expected in ((9, 90), (10, 10)):
         X, _ = noisy_words([10] * m)
         means = X @ torch.randn(m, 1, generator=torch.manual_seed(0))
         assert n_groups(X, means) == expected and n_groups(X[:-1], means[:-1]) == m
     X, Y = noisy_words([1000, *[3] * 24])
-    assert n_groups(X, Y) == 25  # 20 + 72 of 100
+    assert n_groups(two_words(X), Y) == 25  # 20 + 72 of 100
     X, Y = noisy_words([1000, *[4] * 24])
-    assert n_groups(X, Y) == 20 + 96
+    assert n_groups(two_words(X), Y) == 20 + 96
     assert n_groups(X[:, :1] * 0, Y) == 1  # nothing differs
     for m in (2, 3, 4):  # columns of two values are no coordinates
         X, Y = noisy_words([5] * m)
@@ -181,7 +187,7 @@ ONE_HOT = [RandomFeatureRidge(), StreamingRidge(), KernelRidgeRegressor(), RBFRe
 
 
 @pytest.mark.parametrize("model", ONE_HOT, ids=lambda model: type(model).__name__)
-@pytest.mark.parametrize("n_words, n", [(30, 180), (8, 2200)])
+@pytest.mark.parametrize("n_words, n", [(30, 180), (8, 2200), (60, 180)])
 def test_estimators_learn_words(model, n_words, n):
     """With all copies of a word left out nothing is known of it, and a constant is as good as anything."""
     rng = np.random.default_rng(n_words)

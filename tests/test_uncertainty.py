@@ -767,7 +767,7 @@ def test_validation_data_of_eigenpro_gives_intervals_and_probabilities():
     assert log_loss(labels[700:], p) < 0.6 and (p.argmax(1) == model.predict(X[700:])).all()
     model.partial_fit(X[:50], labels[:50])
     for call in (lambda: model.left_out_, lambda: model.calibration_):
-        with pytest.raises(AttributeError, match="takes validation data, X_val and y_val, and no partial_fit after it"):
+        with pytest.raises(AttributeError, match="takes validation data, X_val and y_val, and no partial_fit after it \\(rows that early_stopping"):
             call()
     assert not hasattr(model, "predict_proba")
 
