@@ -18,9 +18,9 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .anova import Uniform, WaveAnova
-from .arrays import random_generator, row_blocks, without_units
+from .arrays import random_generator, row_blocks
 from .checks import box, choice, flag, integer, number
-from .copies import row_hashes
+from .copies import order_of_hashes
 from .estimators import observations
 from .expansion import Expansion, settle, store
 from .feature_ridge import RandomFeatureRidge
@@ -465,8 +465,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
                 enough.append(model)
             return model.predict
 
-        order = np.argsort(row_hashes(without_units(X)), kind="stable")
-        found = judge(self, X, Y, w, units, self._one_column, fit=fit, order=order)
+        found = judge(self, X, Y, w, units, self._one_column, fit=fit, order=order_of_hashes(X))
         return found, enough[0] if enough else None
 
     def _learn_waves(self, X, Y, w, moving, rng):

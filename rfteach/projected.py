@@ -16,10 +16,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import power_of_two, random_generator, without_units
+from .arrays import power_of_two, random_generator
 from .chaos import SparsePCE
 from .checks import choice, flag, integer
-from .copies import merge_copies, row_hashes
+from .copies import merge_copies, order_of_hashes
 from .estimators import Regressor, Transformer
 from .intervals import IntervalMixin
 from .kernels import Gaussian
@@ -461,8 +461,8 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
             predict = clone(model).fit(X, Y[:, 0] if self._one_column else Y).predict
             return lambda T: predict(T).reshape(len(T), -1)
 
-        order = np.argsort(row_hashes(without_units(X[rows])), kind="stable")
-        found = judge(self, X[rows], means / units, w, units, self._one_column, fit=fit, order=order)
+        distinct = X[rows]
+        found = judge(self, distinct, means / units, w, units, self._one_column, fit=fit, order=order_of_hashes(distinct))
         self._planes = found and [
             None if name == "expansion" else (slopes.numpy() * unit, float(offset) * unit)
             for name, slopes, offset, unit in zip(found.names, found.slopes, found.intercepts, units.tolist())
