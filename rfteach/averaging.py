@@ -80,7 +80,8 @@ def average(P: np.ndarray, Y: np.ndarray, w: np.ndarray) -> np.ndarray:
     A = np.concatenate([P * root, (Y * root)[None]]).reshape(m + 1, -1)
     R = np.linalg.qr(A.T, mode="r")
     sizes = np.linalg.norm(R, axis=0)
-    R[:, :m] *= sizes[:m] > 1e-8 * sizes[m]  # rounding of a candidate that is the mean would get a weight to match
+    # a candidate that is the mean has left no more than rounding, which would get a weight to match
+    R[:, :m] *= sizes[:m] > 1e-8 * sizes[m]
     return nnls(R[:, :m], R[:, m])[0]
 
 # %% ../nbs/13b_averaging.ipynb #13b9c245
