@@ -323,7 +323,7 @@ def _fitting(frequencies, q):
 
 
 def _gate_logs(gate, k, causal):
-    """Logarithms of g and 1 - g to base two for each key, taken in float64."""
+    """Logarithms of g and 1 - g for each key, taken in float64."""
     if not causal:
         raise ValueError("gate needs causal=True, got causal=False")
     gate, _ = as_tensor(gate, name="gate", ndim=(1, 2, 3, 4, 5))
@@ -331,7 +331,7 @@ def _gate_logs(gate, k, causal):
     low, high = torch.stack(torch.aminmax(gate.detach())).tolist()
     if not 0 < low <= high < 1:
         raise ValueError(f"gate must lie in (0, 1), got values from {low:.3g} to {high:.3g}")
-    return [LOG2_E * log.to(k) for log in (gate.log(), torch.log1p(-gate))]
+    return [gate.log().to(k), torch.log1p(-gate).to(k)]
 
 # %% ../nbs/11a_attention.ipynb #2bc50e40
 def random_feature_attention(

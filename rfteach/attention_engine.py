@@ -137,7 +137,7 @@ def same_length(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.T
 
 # %% ../nbs/11b_attention_engine.ipynb #879f5a16
 class _Rows(NamedTuple):
-    """Positions of a sequence: queries, keys, values, exponents h of the keys, logarithms of g and 1 - g,
+    """Positions of a sequence: queries, keys, values, exponents h of the keys, logarithms of g and 1 - g to base two,
     and whether there was a key so far; all end in the axes (n, ·) or (n,)."""
 
     q: torch.Tensor
@@ -266,9 +266,9 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, phi: Any, bias: to
         In one dtype, float32 or float64; S = L if causal.
     phi : FeatureMap
     bias : torch.Tensor of shape (..., S), or None
-        Is added to the exponents of the keys, see `key_bias`.
+        Is added to the logits of the keys, see `key_bias`.
     gate : list of two torch.Tensor of shape (..., S), or None
-        Logarithms of g and 1 - g; causal only.
+        Natural logarithms of g and 1 - g; causal only.
     causal : bool, default False
 
     Returns
@@ -291,6 +291,7 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, phi: Any, bias: to
             some = None if bias is None else (h > least_exponent(h.dtype)).any(-1)[..., None, None]
             return o if some is None else torch.where(some, o, 0.0)
         alive = None if bias is None else (h > least_exponent(h.dtype)).cummax(-1).values
+        gate = None if gate is None else [LOG2_E * logs for logs in gate]
         rows, doubts = _Rows(q, k, v, h, gate, alive), None if q.device.type == "cpu" else []
         o = _gathered(_causal(phi, rows, doubts), out)
         if doubts and torch.stack(doubts).any():  # a card is asked at the end

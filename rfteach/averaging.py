@@ -110,7 +110,8 @@ class Combination:
     left_out : numpy.ndarray of shape (n, k)
         The same for each row without it, with the μ₋ᵢ of (13.9).
     error, standard_error : float
-        Mean square of what was chosen on rows that took no part in the choice, (13.6), summed over outputs.
+        Mean square of what was chosen on rows that took no part in the choice, (13.6), summed over outputs; of the
+        first candidate, where that is less than the choice, its leave-one-out error.
     errors, standard_errors : numpy.ndarray of shape (m,)
         Leave-one-out errors of the candidates.
     """
@@ -159,7 +160,7 @@ def combine(
     >>> bool(found.error < 0.6 * found.errors.min())
     True
     """
-    others = mean_of_others(*map(torch.from_numpy, (Y, w))).numpy()
+    others = mean_of_others(*map(torch.from_numpy, (Y, w))).numpy() if len(Y) > 1 else Y
     centre, P, Y = w @ Y / w.sum(), P - others, Y - others
     few = integer(f"[1, {len(P)}]", n_simple=n_simple)
     pick = lambda P, Y, w: np.pad(pick_one(P[:few], Y, w), (0, len(P) - few))
@@ -171,7 +172,7 @@ def combine(
     errors, spreads = np.transpose([_mean(loss, w) for loss in np.square(Y - P).sum(2)])
     weights = _trimmed(P, Y, w) if averaged else pick(P, Y, w)
     if error > errors[0]:  # the first candidate alone is no choice
-        weights, error, spread = np.eye(len(P))[0], errors[0], spreads[0]
+        weights, error, spread = np.eye(len(P))[0], float(errors[0]), float(spreads[0])
     left_out = others + np.tensordot(weights, P, 1)
     return Combination(weights, centre, left_out, error, spread, errors, spreads)
 

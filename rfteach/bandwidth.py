@@ -374,7 +374,7 @@ class LearnedBandwidth:
         factor (4.15) for the numbers that were fitted to the same rows.
     n_bandwidths : int
         How many bandwidths were learned. Inputs that share one out of several have it in units of the standard
-        deviation of each, and inputs that do not vary have none.
+        deviation of each, and inputs that do not vary have none (unless none does).
     history : numpy.ndarray of shape (n_iter + 1,)
         The criterion at the start and after each iteration on all rows, for outputs in units of their
         standard deviation: (4.12), or half the logarithm of the mean squared leave-one-out error.

@@ -128,6 +128,7 @@ def repeats_by_nature(X: torch.Tensor | Sparse, Y: torch.Tensor, rows: np.ndarra
     if m < _FEW and often >= _PARTS / 2:
         return True
     Y = Y.detach().double()
+    Y = Y / torch.where((largest := Y.abs().amax(0)) > 0, largest, 1.0)  # squares of units leave the range
     means, _ = _means(Y, torch.ones_like(Y[:, 0]), group)
     if not ((Y - means[group]).square().mean(0) > 1e-12 * Y.var(0)).any():
         return False

@@ -120,10 +120,14 @@ def _to_unit(X, bounds, laws):
     if laws is None:
         low, high = box(np.tile([0.0, 1.0], (d, 1)) if bounds is None else bounds, d).T
         U = (X - low) / np.where(high > low, high - low, np.inf)
+    elif bounds is not None:
+        raise ValueError("bounds and laws must not both be given")
     else:
         laws = [laws] * d if hasattr(laws, "cdf") else list(laws)
         if len(laws) != d or not all(hasattr(law, "cdf") for law in laws):
             raise ValueError(f"laws must be one distribution with a method cdf, or one for each of {d} inputs")
+        if any(hasattr(law, "pmf") for law in laws):
+            raise ValueError("laws must have densities: no discrete law is made uniform by its distribution function")
         U = np.column_stack([law.cdf(x) for law, x in zip(laws, X.T)])
     outside = np.flatnonzero((np.abs(U - 0.5) > 0.5 + 1e-6).any(0))
     if len(outside):
@@ -214,7 +218,7 @@ def sensitivity(
     bounds : array-like of shape (d, 2) or None, default None
         Range of each input, which is uniform there; None stands for 0 and 1.
     laws : object with a method ``cdf``, sequence of d of them, or None, default None
-        Distributions of the inputs, such as ``scipy.stats.norm(2, 0.5)``, in the place of bounds. The
+        Continuous distributions of the inputs, such as ``scipy.stats.norm(2, 0.5)``, in the place of bounds. The
         surrogate is fitted to ``cdf(x)``, which is uniform; the shares are the same.
     noise : bool, default False
         Whether values have independent errors with mean zero. Then shares are those of the variance

@@ -104,12 +104,15 @@ def _density_points(law, name):
     return x[w > 0], w[w > 0] / w.sum()
 
 
-def _discrete_points(law):
-    """Values and probabilities of a law on whole numbers, as far as they are above 1e-300."""
+def _discrete_points(law, name):
+    """Values and probabilities of a law on whole numbers, up to 50 000 from the median, as far as they are above 1e-300."""
     (low, high), start = law.support(), float(law.ppf(0.5))
     low, high = max(low, start - 50_000), min(high, start + 50_000)
     x = np.arange(low, high + 1)
     w = law.pmf(x)
+    if not abs(w.sum() - 1) < 1e-6:
+        raise ValueError(f"{name} must have its mass on whole steps within 50 000 of its median, got {w.sum():.6g} of it there; "
+                         "give a sample")
     return x[w > 1e-300], w[w > 1e-300] / w.sum()
 
 
@@ -189,7 +192,8 @@ class Law:
             self._points = x, w
 
     def _find_points(self, name="law"):
-        x, w = _discrete_points(self.law) if hasattr(self.law, "pmf") else _density_points(self.law, name)
+        points = _discrete_points if hasattr(self.law, "pmf") else _density_points
+        x, w = points(self.law, name)
         self._points = x, w
 
     def points(self) -> tuple[np.ndarray, np.ndarray]:

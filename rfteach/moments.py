@@ -39,8 +39,10 @@ class _Batch(Sharing):
 
     def centre(self, B, v, weight, run):
         """Take the origin off the rows of B, in place, and add them to the total in runs."""
-        if self.rows == 0 and weight > self.known:
-            self.origin, self.known = (v @ B / weight).double(), weight
+        if self.rows == 0:
+            if weight > self.known:
+                self.origin, self.known = v @ B / weight, weight
+            self.origin = self.origin.to(B).double()  # what is taken off is what `_merge_batch` adds
         B -= self.origin.to(B)
         for part, u in zip(B.split(run), v.split(run), strict=True):
             self.total = self.total + u @ part

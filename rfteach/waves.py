@@ -143,7 +143,7 @@ def select_waves(
         return random_waves(U, q, n, rng)
     codes, weights = largest_waves(U, q, n)
     worth = max(1, int((kept_part(weights, noise) >= _KEPT).sum()))
-    if selection == "largest" or worth < len(weights):
+    if selection == "largest" or worth < n:
         return codes[:worth], weights[:worth]
     head = largest_waves(U, q, (n + 1) // 2)
     tail = random_waves(U, q, n // 2, rng, head)

@@ -807,6 +807,17 @@ def test_training_redraws_and_drops():
     assert layer.frequencies.shape == (4, 32, 4)
 
 
+def test_a_gated_layer_forgets_as_the_function_does():
+    x = torch.from_numpy(data(2, 40, 16, seed=3)).float()
+    layer = RandomFeatureAttention(16, 4, batch_first=True, n_components=32, random_state=1, causal=True, gated=True)
+    parts = F.linear(x, layer.in_proj_weight, layer.in_proj_bias).chunk(3, -1)
+    q, k, v = (part.unflatten(-1, (4, 4)).transpose(1, 2) for part in parts)
+    gate = torch.sigmoid(layer.gate_proj(x)).transpose(1, 2)
+    heads = random_feature_attention(q, k, v, causal=True, gate=gate, frequencies=layer.frequencies)
+    expected = layer.out_proj(heads.transpose(1, 2).flatten(-2))
+    assert torch.allclose(layer(x, x, x, need_weights=False)[0], expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("gated", [False, True])
 def test_the_layer_learns(gated, device):
     """Gradients reach every parameter, and agree with differences."""

@@ -92,6 +92,8 @@ def test_when_rows_repeat_by_nature():
     X, Y = noisy_words([1000, *[4] * 24])
     assert n_groups(two_words(X), Y) == 20 + 96
     assert n_groups(X[:, :1] * 0, Y) == 1  # nothing differs
+    X, Y = noisy_words([2] * 25)
+    assert {n_groups(X, unit * Y) for unit in (1e-200, 1.0, 1e200)} == {50}
     for m in (2, 3, 4):  # columns of two values are no coordinates
         X, Y = noisy_words([5] * m)
         assert n_groups(X, Y) == 5 * m

@@ -314,3 +314,9 @@ def test_a_shifted_law_is_another_law():
 
 def test_quantiles_of_a_sample():
     np.testing.assert_array_equal(Law([4.0, 1.0, 3.0, 2.0]).ppf([0.0, 0.25, 0.2501, 0.5, 1.0]), [1, 1, 2, 2, 4])
+
+
+@pytest.mark.parametrize("law, mass", [(stats.randint(0, 200_001), 0.5), (stats.rv_discrete(values=([0, 0.5, 1], [0.2, 0.5, 0.3])), 0.5)])
+def test_a_discrete_law_beyond_its_grid_is_refused(law, mass):
+    with pytest.raises(ValueError, match=f"whole steps within 50 000 of its median, got {mass:.1f}"):
+        Law(law)

@@ -439,6 +439,19 @@ def test_a_first_row_that_is_far_off_takes_no_digits_from_the_others(dtype, far,
     np.testing.assert_allclose(found["gram"], found["qr"], rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("size", [1, 50, 1000])
+def test_single_precision_does_not_shift_the_mean(size):
+    """What is taken off rows in float32 is what comes back: the fit passes through their mean."""
+    rng = np.random.default_rng(1)
+    X = (12346 + rng.normal(size=(2000, 2))).astype(np.float32)
+    y = ((X - 12346) @ [1.0, 2.0]).astype(np.float32)
+    model = StreamingRidge(1e-3, dtype="float32")
+    for rows in blocks(2000, size):
+        model.partial_fit(X[rows], y[rows])
+    wide = X.astype(float)
+    assert abs((wide @ model.coef_ + model.intercept_ - y).mean()) < 3e-6  # sums of numbers of size one are rounded
+
+
 def test_a_penalty_below_the_rounding_of_the_sums_is_told():
     A = np.random.default_rng(0).normal(size=(50, 1)) * np.array([[1.0, 1.0]])
     with pytest.warns(LinAlgWarning, match="alpha=1e-18 is so small"):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.stats import norm, triang
+from scipy.stats import norm, randint, triang
 from scipy.stats import sobol_indices as scipy_indices
 from scipy.stats import t as student
 from scipy.stats import uniform
@@ -263,6 +263,8 @@ def test_rows_of_other_laws_are_refused():
     (lambda X, y: sensitivity(2 * X, y), "input 0 of X leaves its bounds: it is in"),
     (lambda X, y: sensitivity(X, y, laws=[norm] * 2), "one for each of 3 inputs"),
     (lambda X, y: sensitivity(X, y, laws=[1, 2, 3]), "a method cdf"),
+    (lambda X, y: sensitivity(X, y, laws=[norm, randint(0, 5), norm]), "laws must have densities"),
+    (lambda X, y: sensitivity(X, y, laws=norm, bounds=[[0, 1]] * 3), "must not both be given"),
     (lambda X, y: sensitivity(X, y, bounds=[[0, 1]]), r"must have shape \(3, 2\)"),
     (lambda X, y: sensitivity(X, np.where(y > 1, np.nan, y)), "y contains NaN"),
 ])

@@ -140,7 +140,7 @@ SOURCES["shrimp"] = (
 _file("srfe", "hashemi2023", "SRFE_Example1.ipynb, printed", "srfe", """
     training error in % | 0.415 | train
     test error in % | 2.351 | test
-""", another="The certified solution; SPGL1 stopped at its limit of iterations with three times the residual allowed.")
+""", another="The certified solution; SPGL1 stopped at its limit of iterations with three and a half times the residual allowed.")
 _file("srfe", "hashemi2023", "SRFE_Example1.ipynb, printed", "srfe, learned", """
     test error in %; SRFERegressor, bound by validation | 2.351 | SRFE
     test error in %; HARFERegressor, learned bandwidth and pairs | 2.351 | HARFE
