@@ -277,8 +277,7 @@ def test_the_constant_of_srfe_is_fitted_without_the_rows_left_out():
     X, y = rng.uniform(-1, 1, (20, 3)), rng.normal(size=20)
     w = rng.uniform(0.5, 2, 20)
     model = SRFERegressor(50, random_state=0).fit(X, y, w)
-    at_one = model.cv_errors_[0] * 20 / w.sum()
-    np.testing.assert_allclose(at_one, model.errors_["constant"], rtol=1e-12)
+    np.testing.assert_allclose(model.cv_errors_[0], model.errors_["constant"], rtol=1e-12)
 
 
 @pytest.mark.parametrize("surrogate", [SVR(), RandomForestRegressor(5, random_state=0)])
