@@ -61,18 +61,22 @@ class _System:
         self.eps = torch.finfo(A.dtype).eps
         self.size = float(torch.linalg.vector_norm(self.y))
 
+    def at(self, S):
+        """Indices where A is; what else is done with them is quicker in NumPy."""
+        return torch.from_numpy(S).to(self.A.device)
+
     def target(self, tol):
         """The norm of the residual that is as good as zero."""
         return max(number("[0, inf)", tol=tol), 10 * self.eps) * self.size
 
     def result(self, S, c, residuals, converged):
         coef = self.A.new_zeros(self.A.shape[1])
-        coef[S] = (c / self.a * self.b).to(coef)
+        coef[self.at(S)] = (c / self.a * self.b).to(coef)
         if not torch.isfinite(coef).all():
             raise ValueError(f"the coefficients overflow in {coef.dtype}; rescale A and y, or raise lam")
         return PursuitResult(
             self.like.restore(coef),
-            np.sort(S.cpu().numpy()),
+            np.sort(S),
             len(residuals),
             np.array(residuals, dtype=np.float64) * self.b,
             bool(converged),
@@ -86,28 +90,29 @@ class _Support:
     """
 
     def __init__(self, system):
-        self.A, self.y, self.penalty = system.A, system.y.double(), system.penalty
+        self.A, self.y, self.penalty, self.at = system.A, system.y.double(), system.penalty, system.at
         self.eps = torch.finfo(torch.float64).eps
-        self.S = torch.empty(0, dtype=torch.long, device=self.A.device)
+        self.S = np.empty(0, dtype=np.int64)
         self.B = self.y.new_empty(0, len(self.y))  # a row for each column of A in S
         self.G, self.L = self.y.new_empty(0, 0), None
 
     def _move(self, S):
-        member = torch.zeros(self.A.shape[1], dtype=torch.bool, device=S.device)
+        member = np.zeros(self.A.shape[1], dtype=bool)
         member[S] = True
         stays = member[self.S]
         member[self.S] = False
-        new = member.nonzero()[:, 0]
-        columns = self.A.T.index_select(0, new).double()
+        new = S[member[S]]
+        columns = self.A.T.index_select(0, self.at(new)).double()
         if len(S) == len(self.S) and self.G is not None:  # new columns take the places of those that go
-            places = (~stays).nonzero()[:, 0]
-            self.S = self.S.index_copy(0, places, new)
+            self.S = self.S.copy()
+            self.S[~stays] = new
+            places = self.at(np.flatnonzero(~stays))
             self.B[places] = columns
             self.G[places] = rows = columns @ self.B.T
             self.G[:, places] = rows.T
             return
-        kept = stays.nonzero()[:, 0]
-        self.B, self.S = torch.cat([self.B[kept], columns]), torch.cat([self.S[kept], new])
+        self.S, kept = np.concatenate([self.S[stays], new]), self.at(np.flatnonzero(stays))
+        self.B = torch.cat([self.B[kept], columns])
         if len(self.S) > len(self.y):
             self.G = None
             return
@@ -128,7 +133,7 @@ class _Support:
             M = self.G.clone()
             M.diagonal().add_(self.penalty)
             L, failed = torch.linalg.cholesky_ex(M)
-            pivots = L.diagonal()
+            pivots = L.diagonal().cpu().numpy()
             if not failed and (pivots.min() / pivots.max()) ** 2 > 1e3 * self.eps:
                 c = factor_solve(L, (B @ self.y)[:, None])
                 e = B @ (self.y - c[:, 0] @ B) - self.penalty * c[:, 0]
@@ -208,8 +213,8 @@ def harfe(
 
     Notes
     -----
-    Each support costs 2mN FLOPs for the product with Aᵀ, 2msk for the Gram matrix if k columns are new,
-    and s³/3 for its factor (m²s + m³/3 where s > m). All but the product is in float64. Memory beside A:
+    Each support costs 2mN FLOPs for the product with Aᵀ if the one before it was taken, 2msk for the Gram matrix
+    if k columns are new, and s³/3 for its factor (m²s + m³/3 where s > m). All but the product is in float64. Memory beside A:
     some vectors of length N, and two copies of the s columns.
 
     References
@@ -230,22 +235,23 @@ def harfe(
     tol = problem.target(tol)
     support, seen, residuals, converged = _Support(problem), set(), [], False
     S, c, r, objective = support.S, support.y[:0], support.y, math.inf
-    best, factor = (S, c, objective), 1.0
+    best, factor, moved = (S, c, objective), 1.0, True
     while len(residuals) < max_iter:
-        z = r.to(problem.A) @ problem.A
+        if moved:
+            z = g = r.to(problem.A) @ problem.A
         if len(S):
-            z *= step
-            z[S] = c.to(z)  # (1 - μmλ) c + μ A'r on the support, where A'r = mλ c
+            z = step * g
+            z[problem.at(S)] = c.to(z)  # (1 - μmλ) c + μ A'r on the support, where A'r = mλ c
         key = _select(z, problem.s, selection)
-        if len(S) == len(key) and torch.equal(S.sort().values, key):
+        if np.array_equal(np.sort(S), key):
             converged = True
             break
-        name = key.cpu().numpy().tobytes()
-        if name in seen and not careful:
+        if key.tobytes() in seen and not careful:
             break
-        seen.add(name)
+        seen.add(key.tobytes())
         trial = support.solve(key)
-        if not careful or trial[2] < objective * (1 - 4 * support.eps):
+        moved = not careful or trial[2] < objective * (1 - 4 * support.eps)
+        if moved:
             S, (c, r, objective) = support.S, trial
             step = factor * support.step() if auto else step
         else:
@@ -263,7 +269,7 @@ def _select(z, s, selection):
     """Indices of the entries of z that make the next support, in ascending order."""
     sizes, S = torch.topk(z if selection == "positive" else z.abs(), s, sorted=False)
     keep = (z[S] if selection == "signed" else sizes) > 0
-    return S[keep].sort().values
+    return np.sort(S[keep].cpu().numpy())
 
 # %% ../nbs/07a_pursuit.ipynb #7a0a0005
 def htp(
@@ -351,7 +357,7 @@ def omp(
         residuals.append(float(torch.linalg.vector_norm(r)))
     converged = len(S) == problem.s or float(torch.linalg.vector_norm(r)) <= tol
     support = _Support(problem)
-    c, r, _ = support.solve(torch.tensor(S, dtype=torch.long, device=A.device))
+    c, r, _ = support.solve(np.array(S, dtype=np.int64))
     if residuals:
         residuals[-1] = float(torch.linalg.vector_norm(r))
     return problem.result(support.S, c, residuals, converged)
@@ -419,12 +425,12 @@ def cosamp(
     S, c, r, objective = support.S, support.y[:0], support.y, math.inf
     while len(residuals) < max_iter and not converged:
         z = (r.to(problem.A) @ problem.A).abs()
-        z[S] = 0
+        z[problem.at(S)] = 0
         new = torch.topk(z, min(N, max(1, round(extra * problem.s)))).indices
-        union = torch.cat([S, new[z[new] > 0]])
+        union = np.concatenate([S, new[z[new] > 0].cpu().numpy()])
         if len(S) < len(union):
             large = support.solve(union)[0].abs()
-            union = support.S[torch.topk(large, min(problem.s, len(large))).indices]
+            union = support.S[torch.topk(large, min(problem.s, len(large))).indices.cpu().numpy()]
         trial = support.solve(union)
         if trial[2] < objective * (1 - 4 * support.eps):
             S, (c, r, objective) = support.S, trial
@@ -486,7 +492,7 @@ def prune(
         c = solve_auto(B, problem.y[:, None], problem.penalty)[:, 0]
         residuals.append(float(torch.linalg.vector_norm(problem.y - B @ c)))
         if len(S) == problem.s:
-            return problem.result(S, c, residuals, True)
+            return problem.result(S.cpu().numpy(), c, residuals, True)
         S = keep_largest(S, c.abs(), problem.s, keep)
 
 

@@ -663,5 +663,5 @@ def test_as_many_columns_come_in_as_asked_for(extra):
 def test_the_step_where_columns_are_more_than_rows():
     A = np.random.default_rng(0).normal(size=(6, 10))
     support = _Support(_System(A, A[:, 0], 10, 0.5))
-    support.solve(torch.arange(10))
+    support.solve(np.arange(10))
     assert support.G is None and np.isclose(support.step(), 1 / ((A**2).sum(0).mean() + 6 * 0.5))
