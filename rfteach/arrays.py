@@ -545,9 +545,10 @@ def empty(
 # %% ../nbs/00a_arrays.ipynb #031253b6
 def power_of_two(T: torch.Tensor, dtype: torch.dtype | None = None) -> float:
     """A power of two near the largest entry of T, or 1 where its square is far inside of the range of ``dtype``."""
-    T = T.detach()
+    T, finfo = T.detach(), torch.finfo(dtype or T.dtype)
+    if finfo.tiny**0.25 * math.sqrt(T.numel()) < float(torch.linalg.vector_norm(T)) < finfo.max**0.25:
+        return 1.0  # in one pass over T
     largest = float(torch.maximum(-T.amin(), T.amax()))  # quicker than torch.aminmax
-    finfo = torch.finfo(dtype or T.dtype)
     if largest == 0 or finfo.tiny**0.25 < largest < finfo.max**0.25:
         return 1.0
     return 2.0 ** (math.frexp(largest)[1] - 1)
