@@ -204,6 +204,12 @@ class FeatureMap:
         h = LOG2_E * self._half * self.scale * torch.linalg.vector_norm(k, dim=-1).square()
         return h if bias is None else h + LOG2_E * bias
 
+    def powers(self, x, memory, h=None):
+        """Features of queries, or of keys with exponents h, as they are, in memory (..., n, N) that is already there."""
+        Z = torch.matmul(x, self.W.mT, out=memory[..., : x.shape[-2], :])
+        Z = Z if h is None else Z.add_(h[..., None])
+        return (Z.add_(self.c / 2) if self.tilt else Z).exp2_()
+
     def keys(self, k, h, m):
         """Features of keys relative to R, the largest exponents of these keys and of those before, m."""
         return relative_powers_((k @ self.W.mT).add_(h[..., None]), -2, m)

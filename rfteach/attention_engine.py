@@ -67,7 +67,10 @@ def narrowed(o: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 # %% ../nbs/11b_attention_engine.ipynb #3f59b008
 def _refuse_overflow(q, k, v, squares, tilt, scale):
-    """Refuse NaN, and rows or values of a size with which exponents or sums overflow."""
+    """Refuse NaN, and rows or values of a size with which exponents or sums overflow.
+
+    Tell whether features of keys and queries, and sums over the keys, are in range without a reference.
+    """
     rows = [torch.linalg.vector_norm(t.detach(), dim=-1).amax() for t in (q, k)]
     ends = [v.detach().amax(), -v.detach().amin(), squares.detach().amax()]
     *rows, high, low, longest = torch.stack([*rows, *ends]).tolist()  # a card is asked once
@@ -90,6 +93,10 @@ def _refuse_overflow(q, k, v, squares, tilt, scale):
             f"v has entries so large (up to {peak:.3g}) that sums overflow in {q.dtype}; "
             "rescale it or pass float64"
         )
+    e = math.log2(info.max)
+    bits = math.sqrt(scale * (1 - 4 * tilt) * longest) * max(rows) - tilt * longest + scale * rows[1] ** 2 / 2
+    near = LOG2_E * bits + math.log2(k.shape[-2] * max(peak, 1.0)) < e - 8
+    return near and 2 ** (-e / 4) < peak < 2 ** (e / 8)
 
 # %% ../nbs/11b_attention_engine.ipynb #482207ab
 def per_key(T: torch.Tensor, k: torch.Tensor, name: str) -> torch.Tensor:
@@ -217,34 +224,89 @@ def _causal_block(phi, state, rows, doubts=None):
     return (m, V), quotient(T, size if phi.signed else None)
 
 # %% ../nbs/11b_attention_engine.ipynb #84b341db
-def _blocks(n: int, most: int, phi: Any, q: torch.Tensor) -> Iterator[slice]:
+def _blocks(n: int, phi: Any, q: torch.Tensor, most: int | None = None) -> Iterator[slice]:
     """Slices of n rows, at most ``most`` in each, fewer where their features would pass the memory budget."""
+    if most is None:
+        most = 1024 if q.is_cpu else 2**40  # a card has no cache to fit, and wants large blocks
     row_bytes = 2 * math.prod(q.shape[:-2]) * phi.N * q.element_size()
     return row_blocks(n, max(block_bytes(q.device) // most, row_bytes), q.device)
 
 
 def _all_keys(phi, q, k, v, h):
     """Slices of the queries with their answers: all keys are taken in first."""
-    state, most = None, 1024 if q.is_cpu else 2**40  # a card has no cache to fit, and wants large blocks
-    for s in _blocks(k.shape[-2], most, phi, q):
+    state = None
+    for s in _blocks(k.shape[-2], phi, q):
         state = phi.add(state, k[..., s, :], v[..., s, :], h[..., s])
-    for s in _blocks(q.shape[-2], most, phi, q):
+    for s in _blocks(q.shape[-2], phi, q):
         yield s, phi.read(state, q[..., s, :])
+
+
+def _block_size(phi, q, one=False):
+    """Positions of a causal block: some chunks, or one where positions that are far apart differ too much."""
+    card = 8 if phi.signed else 128  # cosines cancel, and magnify the rounding of far exponents
+    chunks = max(1, 1024 // (_CHUNK * math.prod(q.shape[:-2]))) if q.is_cpu else card
+    size = next(_blocks(q.shape[-2], phi, q, _CHUNK * (1 if one else chunks))).stop
+    return size - (size % _CHUNK if size > _CHUNK else 0)
 
 
 def _causal(phi, rows, doubts):
     """Slices of the queries with their answers, while the keys are taken in."""
-    n, state, chunks = rows.q.shape[-2], phi.start(rows.k, rows.v), 1
-    again = doubts is None and not rows.q.is_cpu
-    if rows.gate is None and not again:  # else positions that are far apart differ too much for one reference
-        card = 8 if phi.signed else 128  # cosines cancel, and magnify the rounding of far exponents
-        chunks = max(1, 1024 // (_CHUNK * math.prod(rows.q.shape[:-2]))) if rows.q.is_cpu else card
-    size = next(_blocks(n, chunks * _CHUNK, phi, rows.q)).stop
-    size -= size % _CHUNK if size > _CHUNK else 0
+    n, state, again = rows.q.shape[-2], phi.start(rows.k, rows.v), doubts is None and not rows.q.is_cpu
+    size = _block_size(phi, rows.q, one=rows.gate is not None or again)
     for i in range(0, n, size):
         s = slice(i, min(i + size, n))
         state, answers = _causal_block(phi, state, rows.part(s), doubts)
         yield s, answers
+
+
+def _sums(phi, q, k, v, h, out):
+    """Write (11.2) without a reference into ``out``, and yield the denominators."""
+    of_keys, of_queries = (list(_blocks(x.shape[-2], phi, q)) for x in (k, q))
+    memory = empty((*q.shape[:-2], max(of_keys[0].stop, of_queries[0].stop), phi.N), q.dtype, q.device)
+    U = z = 0.0
+    for s in of_keys:
+        P = phi.powers(k[..., s, :], memory, h[..., s])
+        U, z = U + P.mT @ v[..., s, :], z + P.sum(-2)[..., None]
+    for s in of_queries:
+        Q = phi.powers(q[..., s, :], memory)
+        denominators = Q @ z
+        torch.matmul(Q, U, out=out[..., s, :]).div_(denominators)
+        yield denominators
+
+
+def _causal_sums(phi, q, k, v, h, out):
+    """The same of (11.10), the chunks of a block side by side; U[i] and z[i] are sums over the keys before chunk i."""
+    (*lead, L, _), Ev, block = q.shape, v.shape[-1], _block_size(phi, q)
+    C = min(_CHUNK, block)
+    whole, n = L - L % C, block // C
+    memory = [empty((n, *lead, C, size), q.dtype, q.device) for size in (phi.N, phi.N, C, Ev, Ev)]
+    U, z = (empty((n + 1, *lead, phi.N, size), q.dtype, q.device) for size in (Ev, 1))
+    U[0] = z[0] = 0.0
+    for i in [*range(0, whole, block), *range(whole, L, C)]:  # and what is left of a chunk
+        s = slice(i, min(i + block, whole) if i < whole else L)
+        size = min(C, s.stop - i)
+        x, y, w, b, o = (t[..., s, :].unflatten(-2, (-1, size)).movedim(-3, 0) for t in (q, k, v, h[..., None], out))
+        m = len(x)
+        Q, P, A, T, own = (M[:m, ..., :size, :] for M in memory)
+        Q, P = phi.powers(x, Q), phi.powers(y, P, b[..., 0])
+        A = torch.matmul(Q, P.mT, out=A[..., :size]).tril_()
+        torch.matmul(P.mT, w, out=U[1 : m + 1])
+        for j in range(m):
+            U[j + 1] += U[j]
+        z[1 : m + 1] = P.sum(-2)[..., None]
+        z[: m + 1].cumsum_(0)
+        denominators = A.sum(-1, keepdim=True) + Q @ z[:m]
+        torch.matmul(Q, U[:m], out=T).add_(torch.matmul(A, w, out=own))
+        torch.div(T, denominators, out=o)
+        U[0], z[0] = U[m], z[m]
+        yield denominators
+
+
+def _in_range(denominators):
+    """Whether all of them are far from the ends of the range of their dtype."""
+    ends = torch.stack([end for z in denominators for end in torch.aminmax(z)])
+    (low, high), e = torch.stack(torch.aminmax(ends)).tolist(), math.log2(torch.finfo(ends.dtype).max)
+    return 2 ** (-e / 4) < low <= high < 2 ** (3 * e / 4)
 
 
 def _gathered(pieces, out):
@@ -280,12 +342,15 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, phi: Any, bias: to
     ValueError
         If there is NaN, or rows, frequencies or values are so large that something overflows.
     """
-    _refuse_overflow(q, k, v, phi.squares, phi.tilt, phi.scale)
+    near = _refuse_overflow(q, k, v, phi.squares, phi.tilt, phi.scale)
     # autocast would take the products down to half precision
     with torch.autocast(q.device.type, enabled=False):
         h = phi.exponents(k, bias)
         graph = needs_grad(q, k, v, phi.W, bias, *(gate or ()))
         out = None if graph else empty((*q.shape[:-1], v.shape[-1]), q.dtype, q.device)
+        if near and q.is_cpu and bias is None and gate is None and not (graph or phi.signed):
+            if _in_range((_causal_sums if causal else _sums)(phi, q, k, v, h, out)):
+                return out
         if not causal:
             o = _gathered(_all_keys(phi, q, k, v, h), out)
             some = None if bias is None else (h > least_exponent(h.dtype)).any(-1)[..., None, None]
