@@ -130,6 +130,8 @@ class WaveAnova:
 
     def variance(self, u: Sequence[int]) -> np.ndarray:
         """V_u, the variance of the term of the inputs u, (k,)."""
+        if not len(u):
+            return np.zeros(len(self.A))
         u, rows = list(u), self.used[:, list(u)].all(1)
         rest = self.chi[rows]
         rest[:, u] = 1.0
@@ -209,7 +211,7 @@ class GridAnova:
         terms = {}
         for k, support in enumerate(supports):
             S, rows = torch.nonzero(support)[:, 0].tolist(), which == k
-            points = torch.cartesian_prod(*Q[:, S].T).reshape(-1, len(S))
+            points = torch.cartesian_prod(*Q[:, S].T).reshape(-1, len(S)) if S else Q.new_zeros(1, 0)
             parts = row_blocks(len(points), 8 * int(rows.sum()))
             f = torch.cat([C[:, rows] @ features(points[part], W[rows][:, S], b[rows]).T for part in parts], 1)
             f = f.reshape(len(C), *[levels] * len(S))

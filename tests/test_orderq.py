@@ -24,7 +24,7 @@ from rfteach.datasets import ishigami, ishigami_moments, sobol_g, sobol_g_moment
 from rfteach.features import fourier_features
 from rfteach.harfe_regressor import HARFERegressor
 from rfteach.kernels import Gaussian, Laplacian1, Matern
-from rfteach.anova import totals
+from rfteach.anova import GridAnova, Quantiles, WaveAnova, totals
 from rfteach.bpdn import basis_pursuit_denoising
 from rfteach.orderq import activation_function, feature_matrix, n_features_bound, n_samples_bound, sparse_frequencies
 from rfteach.reach import best_range, near_range, weighted_quantiles
@@ -670,6 +670,20 @@ def test_indices_by_brute_force(d, order, activation):
     S, total = grid_shares(model)
     np.testing.assert_allclose(model.interaction_strengths(), S, atol=1e-9)
     np.testing.assert_allclose(totals(model._anova()), total, atol=1e-9)
+
+
+def test_terms_of_no_input():
+    """A feature that looks at nothing is a part of the mean, and the empty set has no variance: both ways."""
+    rng = np.random.default_rng(0)
+    Q, C = rng.gamma(2.0, size=(6, 2)), rng.normal(size=(2, 3))
+    W = np.array([[1.0, 0.0], [0.0, 0.0], [0.5, -2.0]])
+    tensors = map(torch.from_numpy, (W, np.zeros(3), C, Q))
+    grid, waves = GridAnova(*tensors, lambda X, W, b: (X @ W.T + b).cos()), WaveAnova(W, C, Quantiles(Q))
+    np.testing.assert_allclose(grid.mean(), waves.mean(), rtol=1e-12)
+    assert grid.terms().keys() == waves.terms().keys() == {(0,), (1,), (0, 1)}
+    for u, V in waves.terms().items():
+        np.testing.assert_allclose(grid.variance(u), V, rtol=1e-9)
+    assert grid.variance(()).tolist() == waves.variance(()).tolist() == [0, 0]
 
 
 def test_indices_follow_the_weights():
