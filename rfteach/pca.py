@@ -165,7 +165,8 @@ def leading_components(
     max_iter : int, default 1000
         Steps at most, at least 1.
     start : torch.Tensor of shape (d, b) or None
-        Where to begin, with random columns added as needed.
+        Where to begin. Columns beyond the block are left out, and at least one is random, unless the block
+        is the whole space.
     random_state : see `rfteach.arrays.random_generator`
     verbose : bool, default False
         Show a bar with the residual.
@@ -215,7 +216,8 @@ def leading_components(
     rng = random_generator(random_state)
     S = torch.from_numpy(rng.standard_normal((d, b))).to(device, dtype)
     if start is not None:
-        S[:, : start.shape[1]] = start[:, :b].to(S)
+        kept = min(start.shape[1], b - (b < d))  # a subspace that C maps into itself is never left
+        S[:, :kept] = start[:, :kept].to(S)
     xp = torch
     if matrix and (device.type == "cpu" or d <= 1024):  # NumPy is faster on few columns, and a card would wait at each step
         C, xp, S = C.cpu(), np, S.cpu().numpy()
@@ -394,7 +396,8 @@ class GradientPCA(_Reconstruction):
     ----------
     n_components : int or None, default None
         At most min(n, d); None takes components as long as each lowers the reconstruction error by
-        `min_gain` of what is left. Fewer are kept where alpha or, with a warning, rounding leaves no more.
+        `min_gain` of what is left. Fewer are kept where alpha or, with a warning, rounding leaves no more,
+        and n - 1 where n are asked for: centred rows have no more.
     alpha : float, default 0.0
         Weight of the squared length of a component, at least 0, in units of the variance of the
         (standardised) data. A component of variance σ gets the squared length 1 - alpha / (2σ), and

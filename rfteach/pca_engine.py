@@ -120,8 +120,9 @@ class Oja:
 
     def step(self, B):
         """One step (9.20) on the rows of B, of which none is asked; the step falls like t^-0.75."""
-        if self.t == 0:  # leave columns out that are constant so far
-            self.U = torch.linalg.qr(self.U * (B != 0).any(0)[:, None])[0]
+        if self.t == 0:  # leave columns out that are constant so far, unless too few vary to tell
+            varies = (B != 0).any(0)
+            self.U = torch.linalg.qr(self.U * (varies | (varies.sum() < self.U.shape[1]))[:, None])[0]
         m, Y = len(B), B @ self.U
         S = Y.T @ Y / m
         self.n += m

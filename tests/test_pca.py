@@ -122,6 +122,13 @@ def test_leading_components_against_eigh(d, k):
     assert distance(by_products.vectors, V[:, ::-1][:, :k].T) < 1e-10
 
 
+@pytest.mark.parametrize("start", [torch.zeros(20, 5), torch.eye(20)[:, :5], torch.eye(20)[:, :9]])
+def test_a_start_in_a_subspace_of_its_own_is_left(start):
+    found = leading_components(torch.arange(20.0).double().diag(), 2, start=start)
+    assert found.converged
+    np.testing.assert_allclose(found.variances, [19, 18], rtol=1e-10)
+
+
 def test_first_component_to_1e_10():
     X = standard(TUMOURS)
     v = spectrum(X)[1][:, :1].T
@@ -542,6 +549,18 @@ def test_sgd_goes_on_after_fit():
     with pytest.raises(ValueError, match="n_components=3 is more than the 2 that solver='sgd' began with"):
         pca.set_params(n_components=3).partial_fit(X[:100])
     assert pca.n_components_ == 1
+
+
+def test_sgd_begins_with_rows_that_hardly_vary():
+    """One row, or a batch of which one column varies, says nothing about the others; two columns never vary."""
+    X = np.c_[np.ones((2000, 2)), data(2000, 8)]
+    exact = GradientPCA(2, standardize=False).fit(X)
+    for first in (X[:1], np.where(np.arange(10) == 5, X[:10], X[0])):
+        pca = GradientPCA(2, standardize=False, solver="sgd", batch_size=50).partial_fit(first)
+        for rows in np.array_split(X, 40):
+            pca.partial_fit(rows)
+        assert pca.n_components_ == 2 and distance(pca.components_, exact.components_) < 0.1
+        np.testing.assert_allclose(pca.explained_variance_, exact.explained_variance_, rtol=0.1)
 
 
 def test_failure_leaves_the_model_as_it_was(monkeypatch):
