@@ -136,6 +136,7 @@ def metric_root(M: torch.Tensor, metric: str = "full", shrinkage: float = 0.0) -
     tensor([[0.0000, 0.7071],
             [1.2247, 0.0000]])
     """
+    choice("full", "diagonal", metric=metric)
     mean = M.trace() / len(M)
     if not mean > 0:
         return torch.eye(len(M), dtype=M.dtype, device=M.device)
@@ -322,7 +323,7 @@ def learn_metric(
             report()
             yield (candidate[0], t), r
 
-    few = len(X) < _FEWEST and isinstance(n_rounds, str)
+    few = len(X) < (_FEWEST if isinstance(n_rounds, str) else 2)
     groups = _candidates(metric, 0 if few else n_rounds)
     residuals, most = {}, {group[-1][0]: group[-1] for group in groups}  # for each metric, its most rounds
     if len(groups) > 1 and n_rounds == "loo":
@@ -520,7 +521,8 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     n_rounds : {"auto", "loo"} or int, default "auto"
         Rounds of learning. "auto": up to five, as many as have the least error on rows that took no part in the
         learning; none, unless that wins by more than a standard error. "loo": by leave-one-out errors of the fits, which
-        costs less where rows are few, and takes too many rounds on noisy targets: the rows voted for the metric.
+        costs less where rows are few, and takes too many rounds on noisy targets: the rows voted for the metric. With
+        fewer than ten different rows both learn nothing.
     alpha : "loo" or float, default "loo"
         Penalty λ ≥ 0 of the kernel ridge regression; "loo": in each round the one of least leave-one-out error, with up
         to 1000 rows not less than a tenth of that of the greatest evidence, (3.48). Targets
@@ -560,8 +562,9 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     shares_ : numpy.ndarray of shape (d,)
         Share of the mean squared gradient along each.
     error_ : float or numpy.ndarray of shape (k,)
-        Mean squared error on rows that were left out, of what was chosen. Of the learning as well with "auto"; the
-        leave-one-out error of the last fit for a given number of rounds; NaN where none was computed.
+        Mean squared error on rows that were left out, of what was chosen. Left out of the learning as well where
+        metric or rounds were to be chosen and ``n_rounds`` is not "loo"; else the leave-one-out error of the fit in the
+        metric; NaN where neither is known: nothing was to be chosen, ``alpha`` included, or there is a single row.
     errors_ : dict of numpy.ndarray
         For each metric that was tried the error by round, from none on, in variances of the targets.
     alpha_ : float

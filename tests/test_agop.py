@@ -99,6 +99,8 @@ def test_outer_product_and_root():
         M = slow if metric == "full" else slow.diagonal().diag()
         assert torch.allclose(L.T @ L, M * 3 / slow.trace() + 0.1 * torch.eye(3))
     assert torch.equal(metric_root(torch.zeros(3, 3)), torch.eye(3))
+    with pytest.raises(ValueError, match="metric must be"):
+        metric_root(torch.eye(2), "auto")
 
 
 # --- rounds and the choice
@@ -268,7 +270,8 @@ def test_several_outputs_share_a_metric_in_their_own_units():
         with_constant.predict(X)[:, 0], RFMRegressor(**FAST).fit(X, Y[:, 0]).predict(X))
 
 
-@pytest.mark.parametrize("model", [RFMRegressor(), RFMRegressor(n_rounds=2, metric="full"), RFMRegressor("laplacian1")], ids=str)
+@pytest.mark.parametrize("model", [RFMRegressor(), RFMRegressor(n_rounds=2), RFMRegressor(n_rounds=2, metric="full"),
+                                   RFMRegressor("laplacian1")], ids=str)
 def test_degenerate_data(model):
     rng = np.random.default_rng(0)
     X, y = problem(12)
