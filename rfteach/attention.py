@@ -56,7 +56,8 @@ def relative_variance(
     Returns
     -------
     array of shape (n,)
-        In the kind, dtype and device of X; for independent frequencies. Infinite where it overflows.
+        In the kind, dtype and device of X; for independent frequencies. Infinite where it overflows, for tilts
+        down to -1e300.
 
     Raises
     ------
@@ -332,7 +333,7 @@ def _gate_logs(gate, k, causal):
     """Logarithms of g and 1 - g for each key, taken in float64."""
     if not causal:
         raise ValueError("gate needs causal=True, got causal=False")
-    gate, _ = as_tensor(gate, name="gate", ndim=(1, 2, 3, 4, 5))
+    gate, _ = as_tensor(gate, name="gate", ndim=(0, 1, 2, 3, 4, 5))
     gate = per_key(gate.to(k.device, torch.float64), k, "gate")
     low, high = torch.stack(torch.aminmax(gate.detach())).tolist()
     if not 0 < low <= high < 1:

@@ -290,6 +290,8 @@ def test_a_constant_gate_is_an_exponential_moving_average():
     v = data(300, 2, seed=1)
     o = random_feature_attention(np.zeros((300, 3)), np.ones((300, 3)), v, causal=True, gate=np.full(300, 0.9))
     assert np.allclose(o, pd.DataFrame(v).ewm(alpha=0.1).mean().to_numpy(), atol=1e-12)
+    same = random_feature_attention(np.zeros((300, 3)), np.ones((300, 3)), v, causal=True, gate=0.9)
+    assert np.allclose(same, o, atol=1e-12)
 
 
 def test_positive_features_are_two_softmax_attentions():
