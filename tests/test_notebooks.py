@@ -54,6 +54,14 @@ def test_cells_of_imports_open_collapsed():
         fail("Cells that should open otherwise:", wrong)
 
 
+def test_tests_that_pages_name_are_there():
+    texts = [file.read_text(encoding="utf-8") for file in (ROOT / "tests").glob("test_*.py")]
+    defined = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.M)}
+    if gone := [f"{notebooks.name_of(notebook)}: {name}" for notebook in notebooks.chapters()
+                for name in re.findall(r"`(test_\w+)`", notebook.read_text(encoding="utf-8")) if name not in defined]:
+        fail("Pages name tests that are not there:", gone, "To mend: name those that check what the page promises")
+
+
 def test_each_notebook_has_a_module_of_its_own():
     """nbdev lets the second of two notebooks with one name overwrite the first without a word."""
     homes = {}
