@@ -42,6 +42,7 @@ def contest(n, d, m, dtype):
     X = torch.from_numpy(np.random.default_rng(0).standard_normal((n, d)).astype(dtype))
     k, block = Gaussian(math.sqrt(2 * d)), 100
     F, U, pivots = warm((m, n), dtype), X[:m], {}
+    left, product = warm((block, m), dtype), warm((block, 2000), dtype)
 
     def factor(way):
         pivots[way], result = way(k, X, m, np.random.default_rng(0))
@@ -51,11 +52,11 @@ def contest(n, d, m, dtype):
         tile = k.tile(U, X)
         for i in range(0, m, block):
             new = slice(i, min(i + block, m))
-            both = F[new, :new.stop].clone()
+            both = left[:new.stop - i, :new.stop].copy_(F[new, :new.stop])
             for j in range(0, n, 2000):
                 rows = slice(j, min(j + 2000, n))
                 tile(new, rows, F[new, rows])
-                F[new, rows] = both @ F[:new.stop, rows]
+                F[new, rows] = torch.mm(both, F[:new.stop, rows], out=product[:len(both), :rows.stop - j])
         return F
 
     def error(way, result):

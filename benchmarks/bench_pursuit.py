@@ -70,4 +70,4 @@ def contest(m, N, s, dtype):
     return Contest(cases=cases | {"limit": limit}, baseline="public rule", limit=("limit",),
                    limit_is=f"the {products} products of Aᵀ with a residual that `harfe` needs, by torch; the errors are "
                             f"gradients on the support; relative test errors, without noise: {tested}",
-                   gemm=(m, N, s), errors=dict.fromkeys(ours, gradient))
+                   gemm=(m, N, s), errors=dict.fromkeys(cases, gradient))
