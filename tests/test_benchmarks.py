@@ -101,7 +101,7 @@ class Twice(StreamingRidge):
 
 
 @pytest.mark.parametrize("name, job, what, wrong", [
-    ("ridge", "", "StreamingRidge", Twice),
+    ("ridge", "", "StreamingRidge", Twice), ("card", "sums", "StreamingRidge", Twice),
     ("surrogate", "basis", "legendre_basis", lambda X, terms: 2 * legendre_basis(X, terms))])
 def test_a_fault_shows_as_an_error(name, job, what, wrong, monkeypatch):
     """In float64, too, no result is compared with one of the same code."""
