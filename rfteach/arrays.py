@@ -372,11 +372,12 @@ def validate_input(
             dtype="numeric",
             ensure_all_finite=sp.issparse(X),  # of others `as_tensor` reads each number once
         )
+        A = A if A.dtype != object else A.astype(np.float64)  # categories
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         if reset and (odd := _without_numbers(X)):
             raise kind(f"X has columns that are no numbers: {', '.join(odd)}; `rfteach.columns.TableEncoder` makes "
-                       "numbers of words and categories") from error
+                       "numbers of words and categories, (t - t.min()).dt.total_seconds() of times t") from error
         if re.search(r"\bX\b", str(error)):
             raise
         raise kind(f"X: {error}") from error

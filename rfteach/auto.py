@@ -88,7 +88,8 @@ class _Auto(Model):
             vars(self).update({name: getattr(self._table, name) for name in names if hasattr(self._table, name)})
         kind = getattr(X, "dtype", None)
         if floats := [t for t in getattr(X, "dtypes", ()) if getattr(t, "kind", "") == "f"]:
-            kind = np.result_type(*floats)
+            # of nullable and of sparse ones that of their numbers
+            kind = np.result_type(*(getattr(t, "numpy_dtype", getattr(t, "subtype", t)) for t in floats))
         is_float = getattr(kind, "kind", "") == "f"
         T, like = as_tensor(
             X.new_zeros(1, 1) if isinstance(X, torch.Tensor) else np.zeros((1, 1), kind if is_float else float),
@@ -107,7 +108,7 @@ class _Auto(Model):
         height = self._heights(standard_deviations(Y, w))
         height = torch.where(height > 0, height, 1.0)
         mean = torch.where(Y.amax(0) > Y.amin(0), w @ Y / w.sum(), Y[0])
-        rows = Rows(Z, (Y - mean) / height, w)
+        rows = Rows(Z, (Y - mean) / height, w, self._part(units * mean))
         self._units, self._mean = (units * height).cpu(), (units * mean).cpu()
         metrics, board, dropped = {}, [], []
         if len(rows) >= _FEWEST and (Y.amax(0) > Y.amin(0)).any():
@@ -195,6 +196,10 @@ class _Auto(Model):
     def _heights(self, deviations):
         """In what the outputs are measured, from their standard deviations (k,)."""
         return deviations
+
+    def _part(self, means):
+        """Of the rows, that which counts for bandwidths, where the outputs have the means (k,)."""
+        return 1.0
 
     def _after(self, judges, left_out):
         """What a classifier learns from the left-out predictions (n, k) of what was chosen."""
@@ -383,6 +388,10 @@ class AutoKernelClassifier(ProbabilityMixin, _Auto, Classifier):
 
     def _heights(self, deviations):
         return deviations.square().mean().sqrt().expand(len(deviations))
+
+    def _part(self, means):
+        k = max(2, len(means))
+        return float((1 - means.square()).mean()) * k**2 / (4 * (k - 1))  # 1 - mean² is 4π(1 - π)
 
     def _shaped(self, values):
         """Errors of the outputs as one number."""

@@ -47,6 +47,10 @@ class _Column:
         return number + [f"{self.name}={level}" for level in [*self.levels, last] if self.levels]
 
 
+_EXPECTED = ("expected numbers, words, booleans or categories; (t - t.min()).dt.total_seconds() makes numbers of times "
+             "t, astype(str) words of anything")
+
+
 def _read(values, name, warn):
     """A column as floats with NaN for gaps, or as an object array of levels with None for gaps."""
     kind = getattr(values, "dtype", None)
@@ -64,14 +68,14 @@ def _read(values, name, warn):
             word = here[numbers.index(False)]
             raise ValueError(f"column {name!r} mixes numbers with {word!r}; expected numbers, or levels of a category")
         elif strange := [v for v in here if not (isinstance(v, (str, bool, np.bool_)) or _is_number(v))]:
-            raise TypeError(f"column {name!r} holds {type(strange[0]).__name__}; expected numbers, words or booleans")
+            raise TypeError(f"column {name!r} holds {type(strange[0]).__name__}; {_EXPECTED}")
         elif warn and not categories and _are_numbers({v for v in here if isinstance(v, str)}):
             warnings.warn(f"column {name!r} holds numbers as words and is taken for a category; pandas.to_numeric makes numbers "
                           "of them, astype('category') says that they are none", stacklevel=2)
     elif A.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: column {name!r} has dtype {A.dtype}")
     else:
-        raise TypeError(f"column {name!r} has dtype {A.dtype}; expected numbers, words, booleans or categories")
+        raise TypeError(f"column {name!r} has dtype {A.dtype}; {_EXPECTED}")
     if A.dtype.kind == "f" and np.isinf(A).any():
         raise ValueError(f"column {name!r} holds infinity in row {int(np.flatnonzero(np.isinf(A))[0])}")
     return A

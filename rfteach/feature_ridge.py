@@ -138,8 +138,16 @@ class _Kept:
         return law_of_spectrum(spectrum, self.alpha, self.weights, self.one_column, like, (1.0, self.scale, self.unit))
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c0000b
+def _is_map(features):
+    return hasattr(features, "transform") and not isinstance(features, type)
+
+
 class _Mapped(Supervised):
     """An estimator whose rows pass through the feature map ``features``, on ``_device``."""
+
+    def _check(self):
+        if not (self.features is None or _is_map(self.features)):
+            raise TypeError(f"features must be None or a transformer such as RandomFourierFeatures(), got {self.features!r}")
 
     def _features_of(self, X, like):
         """Features of the rows X as a tensor; the map sees arrays unless tensors came in.
@@ -175,7 +183,8 @@ class _Mapped(Supervised):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.features is None or get_tags(self.features).input_tags.sparse
+        known = _is_map(self.features)  # else `_check` says what is wrong
+        tags.input_tags.sparse = self.features is None or known and get_tags(self.features).input_tags.sparse
         return tags
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c0000d
@@ -194,6 +203,7 @@ class _FeatureRidge(Streaming, _Mapped):
         self.device = device
 
     def _check(self):
+        super()._check()
         number("[0, inf)", "loo", "gcv", alpha=self.alpha)
         choice(*_LEVELS, solver=self.solver)
         flag(fit_intercept=self.fit_intercept)

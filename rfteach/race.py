@@ -45,17 +45,20 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Rows:
-    """Different rows in an order that means nothing: Z (n, D), Y (n, k) and w (n,)."""
+    """Different rows in an order that means nothing: Z (n, D), Y (n, k) and w (n,); where bandwidths are learned,
+    the ``part`` of them counts.
+    """
 
     Z: torch.Tensor
     Y: torch.Tensor
     w: torch.Tensor
+    part: float = 1.0
 
     def __len__(self):
         return len(self.Z)
 
     def first(self, n: int) -> "Rows":
-        return Rows(self.Z[:n], self.Y[:n], self.w[:n])
+        return Rows(self.Z[:n], self.Y[:n], self.w[:n], self.part)
 
     def mean_square(self, residuals: torch.Tensor) -> tuple[float, float]:
         """Of residuals (n, k), summed over outputs: the weighted mean over rows, and its standard error (3.32)."""
@@ -135,14 +138,15 @@ class Metric:
 
 
 def _by_bandwidths(rows, go_on, kernel, criterion):
-    """None where the rows carry no more than one bandwidth."""
+    """None where the rows carry no more than one bandwidth, or as many as rows count."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the best of its iterations will do
         found = learn_bandwidth(rows.Z, rows.Y, kernel=kernel, criterion=criterion, n_subsample=len(rows))
-    if found.n_bandwidths == 1:
+    count = rows.part * len(rows)
+    if not 1 < found.n_bandwidths < count:
         return None
     scales = found.bandwidth.min() / found.bandwidth
-    return Metric(scales, math.exp(2 * found.n_bandwidths / len(rows)), len(rows))
+    return Metric(scales, math.exp(2 * found.n_bandwidths / count), len(rows))
 
 
 class _TimeIsUp(Exception):

@@ -210,7 +210,8 @@ def test_fits_have_one_pool():
 def test_columns_without_numbers_are_named():
     days = pd.date_range("2020-01-01", periods=4)
     for frame in (pd.DataFrame({"x": range(4), "day": days}), pd.DataFrame({"day": days.date}),
-                  pd.DataFrame({"x": range(4), "day": list("abab")})):
+                  pd.DataFrame({"x": range(4), "day": list("abab")}), pd.DataFrame({"day": days.tz_localize("UTC")}),
+                  pd.DataFrame({"x": range(4), "day": pd.Categorical(list("abab"))})):
         with pytest.raises((TypeError, ValueError), match=r"X has columns that are no numbers: 'day' \("):
             validate_input(BaseEstimator(), frame, reset=True)
         with pytest.raises((TypeError, ValueError), match="Z must be"):

@@ -1,6 +1,8 @@
 """Which kernel: the race against slow fits, what must not matter, tables as they come, edges, the estimators' contract."""
 
 import pickle
+from dataclasses import replace
+from functools import partial
 
 import matplotlib
 import numpy as np
@@ -25,7 +27,8 @@ BOTH = [AutoKernelRegressor, AutoKernelClassifier]
 QUICK = dict(time_budget=1e-9)  # one candidate, whatever the clock says
 
 
-ALL_METRICS = {"test_a_learned_metric_pays_for_what_it_fits", "test_the_error_is_honest", "test_report_plot_pickle_clone"}
+ALL_METRICS = {"test_a_learned_metric_pays_for_what_it_fits", "test_the_error_is_honest", "test_report_plot_pickle_clone",
+               "test_few_rows_of_a_class"}
 
 
 @pytest.fixture(autouse=True)
@@ -355,6 +358,16 @@ def test_report_plot_pickle_clone():
     np.testing.assert_array_equal(clone(model).fit(X, y).predict(X), model.predict(X))
 
 
+@pytest.mark.parametrize("kind", ["Float64", "Float32", pd.SparseDtype(float), "float32"])
+def test_columns_of_other_floats(kind):
+    X, y = problem(20)
+    frame = pd.DataFrame(X).astype({0: kind})
+    said = AutoKernelRegressor(**QUICK).fit(frame, y).predict(frame)
+    assert said.dtype == np.float64 and np.isfinite(said).all()
+    said = AutoKernelRegressor(**QUICK).fit(frame[[0]], y).predict(frame[[0]])
+    assert said.dtype == (np.float32 if "32" in str(kind) else np.float64)
+
+
 # --- classes
 
 
@@ -385,6 +398,39 @@ def test_probabilities_are_frequencies():
         p = model.predict_proba(X)[:, 1]
         gaps.append([np.mean(y[part] - p[part]) for part in (p < 0.3, (p >= 0.3) & (p < 0.7), p >= 0.7)])
     assert np.abs(np.mean(gaps, 0)).max() < 0.08
+
+
+@pytest.mark.parametrize("seed, n, few, apart", [(9, 200, 3, False), (0, 150, 6, True)])
+def test_few_rows_of_a_class(seed, n, few, apart):
+    """The inputs know nothing of a class with three rows of 200; or a class with six of 150 lies apart."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n + 2000, 5))
+    y = rng.random(n + 2000) < 0.01
+    y[:2] = True
+    if apart:
+        y[:n] = np.arange(n) < few
+        X[y, :2] += 4
+    assert y[:n].sum() == few
+    p = AutoKernelClassifier().fit(X[:n], y[:n]).predict_proba(X[n:])[:, 1]
+    ratio = log_loss(y[n:], p) / log_loss(y[n:], np.full(2000, few / n))
+    assert ratio < 0.4 if apart else ratio < 1.1
+
+
+def test_rows_that_count_for_bandwidths(monkeypatch):
+    """All of equally frequent classes, and 4 n_1 n_2 / n of two; weights count. No metric has more bandwidths than that."""
+    heard = []
+    monkeypatch.setattr(rfteach.auto, "race", lambda rows, *_: (heard.append(rows.part), ({}, [], []))[1])
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    rare = np.arange(60) < 6
+    for y, w in ((np.arange(60) % 5, None), (np.arange(60) % 2, None), (rare, None), (rare, np.where(rare, 9.0, 1.0))):
+        AutoKernelClassifier().fit(X, y, w)
+    AutoKernelRegressor().fit(X, rare.astype(float))
+    np.testing.assert_allclose(heard, [1, 1, 4 * 0.1 * 0.9, 1, 1])
+    rows = Rows(torch.from_numpy(X), torch.from_numpy(np.sin(3 * X[:, :1]) + X[:, 1:2]), torch.ones(60).double())
+    learn = partial(race._by_bandwidths, go_on=None, kernel="gaussian", criterion="evidence")
+    whole = np.log(learn(rows).flattery)
+    assert 60 * whole / 2 >= 2 and learn(replace(rows, part=whole / 2 - 0.001)) is None
+    np.testing.assert_allclose(np.log(learn(replace(rows, part=0.5)).flattery), 2 * whole)
 
 
 def test_calibration_is_a_minimum():

@@ -125,7 +125,7 @@ def test_a_list_of_rows_keeps_its_numbers():
 
 @pytest.mark.parametrize("column, error, word", [
     ([1.0, np.inf, 2.0], ValueError, "infinity in row 1"), ([1.0, "many", 2.0], ValueError, "'many'"),
-    (pd.to_datetime(["2020-01-01"] * 3), TypeError, "datetime64"), ([[1], [2], [3]], TypeError, "list"),
+    (pd.to_datetime(["2020-01-01"] * 3), TypeError, "datetime64.*total_seconds"), ([[1], [2], [3]], TypeError, "list"),
     ([1j, 2j, 3j], ValueError, "complex"), ([{}, {}, {}], TypeError, "dict")])
 def test_what_cannot_be_taken_is_said_by_name(column, error, word):
     with pytest.raises(error, match="'price'.*" + word):

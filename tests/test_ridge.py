@@ -1095,3 +1095,10 @@ def test_rows_that_choose_the_penalty_of_a_stream_count_by_their_weights():
     each = torch.stack([errors(torch.eye(12).double()[i]) for i in range(12)])
     assert (each.std(0) > 0.01).all()
     torch.testing.assert_close(errors(w), (w / w.sum() @ each[:, :, 0])[:, None])
+
+
+@pytest.mark.parametrize("estimator", [RandomFeatureRidge, RandomFeatureRidgeClassifier])
+@pytest.mark.parametrize("features", ["gaussian", 100, RandomFourierFeatures])
+def test_what_is_no_feature_map_is_named(estimator, features):
+    with pytest.raises(TypeError, match="features must be None or a transformer"):
+        estimator(features).fit(np.eye(4), [0, 1, 0, 1])
