@@ -94,10 +94,46 @@ def test_what_changes_it(tmp_path, files):
     assert digest(tmp_path, files) != digest(tmp_path, SMALL)
 
 
-def test_a_module_as_a_whole_is_refused(tmp_path):
-    files = SMALL | {"protocol": "from . import tools\n\ndef run(seed):\n    return tools.half(seed)\n"}
-    with pytest.raises(LookupError, match="small.protocol takes 'tools' for a module"):
-        digest(tmp_path, files)
+HALF = {"tools": "def half(x):\n    return x / 2\n"}
+
+
+@pytest.mark.parametrize("protocol", [
+    "def run(seed, half=half):\n    return half(seed)", "def run(seed, *, half=half):\n    return half(seed)",
+    "def run(seed):\n    @half\n    def inner(half):\n        return half\n    return inner",
+    "def run(seed):\n    f = lambda half: half + 1\n    return f(half(seed))",
+    "def run(seed):\n    def f():\n        half = 3\n        return half\n    return half(seed) + f()",
+    "def run(seed):\n    class Tool:\n        half = 3\n    return half(seed)",
+    "def run(seed):\n    z = [half for half in (1, 2)]\n    return half(seed)",
+    "def run(seed):\n    return {half for half in half(seed)}",
+    "class Tool:\n    def half(self, x):\n        return half(x)\n\ndef run(seed):\n    return Tool().half(seed)",
+])
+def test_a_name_that_means_two_things(tmp_path, protocol):
+    """Another one of the same name, inside, does not hide the helper that is called."""
+    files = HALF | {"protocol": f"from .tools import half\n{protocol}\n"}
+    assert digest(tmp_path, files) != digest(tmp_path, files | {"tools": HALF["tools"].replace("2", "3")})
+
+
+def test_a_local_variable_is_not_the_helper(tmp_path):
+    for body in ("half = 3\n    return half", "return [half for half in (1, 2)]", "return (lambda half: half)(seed)"):
+        files = HALF | {"protocol": f"from .tools import half\n\ndef run(seed):\n    {body}\n"}
+        assert digest(tmp_path, files) == digest(tmp_path, files | {"tools": HALF["tools"].replace("2", "3")})
+
+
+@pytest.mark.parametrize("protocol, words", [
+    ("from . import tools\n\ndef run(seed):\n    return tools.half(seed)", "small.protocol takes 'tools' for a module"),
+    ("from .tools import *\n\ndef run(seed):\n    return half(seed)", "small.protocol imports '\\*' from several places"),
+    ("def run(seed):\n    from .tools import half\n    return half(seed)\n\ndef other(seed):\n    from .late import half",
+     "imports 'half' from several places"),
+    ("from .tools import half\n\nif True:\n    def g(x):\n        return half(x)\n\ndef run(seed):\n    return g(seed)",
+     "small.protocol, line 4: what this stores cannot be told"),
+    ("try:\n    def g(x):\n        return x\nexcept Exception:\n    pass\n\ndef run(seed):\n    return g(seed)", "line 2"),
+    ("from .tools import half\nT = []\nT.append(half)\n\ndef run(seed):\n    return T[0](seed)", "line 3"),
+    ("from .tools import half\nT = {}\nfor k in 'ab':\n    T.update(k=half)\n\ndef run(seed):\n    return T", "line 4"),
+    ("from .tools import half\nhalf.cache = {}\n\ndef run(seed):\n    return half(seed)", "imports 'half' and stores in it"),
+])
+def test_what_would_hide_something_is_refused(tmp_path, protocol, words):
+    with pytest.raises(LookupError, match=words):
+        digest(tmp_path, HALF | {"protocol": protocol + "\n"})
 
 
 def test_settings_are_part_of_a_protocol():

@@ -17,15 +17,32 @@ from typing import NamedTuple
 
 # %% ../../nbs/15h_fingerprint.ipynb #e44b5938
 _SILENT = {"annotation", "returns", "type_comment", "type_params", "kind"}  # fields of a tree that change no result
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
-def _locals(function):
-    """The names that are bound inside a function: arguments, variables, functions in it."""
-    nodes = list(ast.walk(function))
-    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    inner = {node.name for node in nodes if isinstance(node, ast.FunctionDef) and node is not function}
-    return stored | inner | {node.arg for node in nodes if isinstance(node, ast.arg)}
+def _outside(scope):
+    """The parts of a function or a comprehension that belong to what is around it."""
+    if isinstance(scope, _COMPREHENSIONS):
+        return [scope.generators[0].iter]
+    return [scope.args, getattr(scope, "decorator_list", scope.args)]  # only defaults are code
+
+
+def _locals(scope):
+    """The names that a function or a comprehension binds; those that a scope inside of it binds are not among them."""
+    if isinstance(scope, _COMPREHENSIONS):
+        names, todo = set(), [part.target for part in scope.generators]
+    else:
+        names = {node.arg for node in ast.iter_child_nodes(scope.args) if isinstance(node, ast.arg)}
+        todo = [*scope.body] if isinstance(scope.body, list) else [scope.body]
+    for node in todo:  # it grows
+        if isinstance(node, _DEFINITIONS):
+            names.add(node.name)
+        elif not isinstance(node, (ast.Lambda, *_COMPREHENSIONS)):
+            todo += ast.iter_child_nodes(node)
+            names |= {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else set()
+    return names
 
 
 def _counts(node):
@@ -38,17 +55,20 @@ class _Writer:
     """Writes a definition as text in which the names of `known` are numbered; they are kept in `names`."""
 
     def __init__(self, known):
-        self.known, self.names = known, {}
+        self.known, self.names, self._outer = known, {}, {}
 
-    def write(self, node, bound=frozenset(), root=False):
+    def write(self, node, bound=None, root=False):
+        """`bound` has the names that functions around bind, None where there is no function."""
+        bound = self._outer.get(id(node), bound)
         if isinstance(node, list):
             return "[" + " ".join(self.write(part, bound) for part in node if _counts(part)) + "]"
         if not isinstance(node, ast.AST):
             return repr(node)
-        if isinstance(node, ast.Name) and node.id in self.known and node.id not in bound:
+        if isinstance(node, ast.Name) and node.id in self.known and node.id not in (bound or ()):
             return f"#{self.names.setdefault(node.id, len(self.names))}"
-        if isinstance(node, _FUNCTIONS):
-            bound = bound | _locals(node)
+        if isinstance(node, _FUNCTIONS) or bound is not None and isinstance(node, _COMPREHENSIONS):
+            self._outer |= {id(part): bound for part in _outside(node)}
+            bound = (bound or set()) | _locals(node)
         if isinstance(node, ast.Raise):
             node = ast.Raise(node.exc.func if isinstance(node.exc, ast.Call) else node.exc)
         fields = [(key, value) for key, value in ast.iter_fields(node) if key not in _SILENT and value not in (None, [])
@@ -61,13 +81,16 @@ class _Import(NamedTuple):
     name: str  # empty where the module itself is imported
 
 
-def _stored(statement):
+def _stored(statement, module):
     """The names under which a top-level statement stores something."""
-    if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
+    if isinstance(statement, _DEFINITIONS):
         return {statement.name}
-    targets = [node for node in ast.walk(statement) if isinstance(getattr(node, "ctx", None), ast.Store)]
     roots = set()
-    for node in targets:
+    for node in ast.walk(statement):
+        if isinstance(node, _DEFINITIONS) or isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
+            raise LookupError(f"{module}, line {node.lineno}: what this stores cannot be told; To mend: an assignment")
+        if not isinstance(getattr(node, "ctx", None), ast.Store):
+            continue
         while isinstance(node, (ast.Attribute, ast.Subscript)):
             node = node.value
         roots |= {node.id} if isinstance(node, ast.Name) else set()
@@ -78,13 +101,17 @@ def _imports(tree, module, is_package):
     """What the import statements of a module bind, those inside of functions too."""
     found, parents = {}, module.split(".")
     for node in ast.walk(tree):
+        bound = {}
         if isinstance(node, ast.Import):
-            found |= {a.asname or a.name.split(".")[0]: _Import(a.name if a.asname else a.name.split(".")[0], "")
-                      for a in node.names}
+            bound = {a.asname or a.name.split(".")[0]: _Import(a.name if a.asname else a.name.split(".")[0], "")
+                     for a in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = parents[:len(parents) - node.level + is_package] if node.level else []
             home = ".".join([*base, *([node.module] if node.module else [])])
-            found |= {a.asname or a.name: _Import(home, a.name) for a in node.names}
+            bound = {a.asname or a.name: _Import(home, a.name) for a in node.names}
+        for name, place in bound.items():
+            if name == "*" or found.setdefault(name, place) != place:
+                raise LookupError(f"{module} imports {name!r} from several places; To mend: import by different names")
     return found
 
 
@@ -110,9 +137,11 @@ class Sources:
             tree = ast.parse(file.read_text(encoding="utf-8") if file.exists() else "")
             names = _imports(tree, module, path.is_dir())
             for statement in tree.body:
-                for name in _stored(statement):
-                    kept = names.get(name)
-                    names[name] = [*(kept if isinstance(kept, list) else []), statement]
+                for name in _stored(statement, module):
+                    kept = names.setdefault(name, [])
+                    if isinstance(kept, _Import):
+                        raise LookupError(f"{module} imports {name!r} and stores in it; To mend: another name")
+                    kept.append(statement)
             self._names[module] = names
         return self._names[module]
 
@@ -169,6 +198,11 @@ def fingerprint(run: Callable) -> str:
     -------
     str
         Twelve hexadecimal digits.
+
+    Raises
+    ------
+    LookupError
+        If a module on the way hides what it uses or stores; the message names the module.
     """
     settings = ""
     while isinstance(run, partial):
