@@ -17,7 +17,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,8 +133,9 @@ class _Sink(io.TextIOBase):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let neither prints nor warnings out, and let no setting of NumPy turn them into errors."""
-    with _ONE_AT_A_TIME, warnings.catch_warnings(), np.errstate(all="ignore"), redirect_stdout(_Sink()):
+    """Let neither prints nor warnings out, let no setting of NumPy turn them into errors, and put its settings back."""
+    with (_ONE_AT_A_TIME, warnings.catch_warnings(), np.errstate(all="ignore"), np.printoptions(),
+          redirect_stdout(_Sink()), redirect_stderr(_Sink())):
         warnings.simplefilter("ignore")
         yield
 

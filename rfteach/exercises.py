@@ -185,7 +185,8 @@ class Exercise:
             with quiet():
                 limited(lambda: found.update(_faults(self, tried)), seconds)
         except Late:
-            found = {"time": f"The answer computes for more than {seconds:g} seconds on small inputs."}
+            words = f"The answer takes more than {seconds:g} seconds of computing, or {5 * seconds:g} on the clock"
+            found = {"time": f"{words}, on small inputs."}
         except NotAccepted as failure:
             return failure
         violated = min(found, key=self.names.index, default=None)
@@ -246,8 +247,8 @@ def _fault_of_form(exercise, values, expected, case):
     for name, got, want in zip(exercise.returns, values, expected):
         if got.dtype.kind not in {"b": "biuf", "c": "biufc"}.get(want.dtype.kind, "iuf"):
             return "returns", f"{name} is {got.dtype}, real numbers are expected", True
-        if exercise.compare and not case.single and got.dtype in (np.float16, np.float32):
-            return "returns", f"{name} is {got.dtype} where the inputs are float64", True
+        if exercise.compare and got.dtype in ((np.float16,) if case.single else (np.float16, np.float32, np.complex64)):
+            return "returns", f"{name} is {got.dtype} where the inputs are float{32 if case.single else 64}", True
         if got.shape != want.shape:
             return "shape", f"{name} has the shape {got.shape}, expected is {want.shape}", True
         if bad := np.argwhere(~np.isfinite(got) & np.isfinite(want)).tolist():
@@ -284,7 +285,7 @@ def _fault_of_value(exercise, values, expected, case):
             index, found, right = worst
             return "value", f"{_equation(name, index, found)}, expected is {right}", True
     for name, got in zip(exercise.returns, values) if case.single and exercise.keeps_dtype else []:
-        if got.ndim and got.dtype in (np.float64, np.complex128):
+        if got.ndim and got.dtype.kind in "fc" and got.dtype not in (np.float32, np.complex64):
             return "dtype", f"{name} is {got.dtype} where the inputs are float32", True
 
 # %% ../nbs/16b_exercises.ipynb #5791c44a

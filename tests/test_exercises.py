@@ -335,6 +335,23 @@ def test_settings_of_numpy_do_not_matter(double):
     assert "FloatingPointError" not in str(double.verdict(lambda x: np.seterr(all="raise") and x))
 
 
+def test_what_an_answer_prints_and_sets_does_not_come_out(double, capsys):
+    def loud(x):
+        print("a bar", file=sys.stderr)
+        np.set_printoptions(precision=1)
+        return 2 * x
+
+    precision = np.get_printoptions()["precision"]
+    assert double.verdict(loud) is None
+    assert capsys.readouterr() == ("", "") and np.get_printoptions()["precision"] == precision
+
+
+@LIMITED
+def test_an_answer_that_waits(double):
+    verdict = double.verdict(lambda x: time.sleep(60), seconds=0.2)
+    assert verdict.violated == "time" and "more than 0.2 seconds of computing, or 1 on the clock, on" in str(verdict)
+
+
 def test_threads(double):
     import threading
 
@@ -373,6 +390,18 @@ def test_precision():
     assert ex.verdict(lambda x: np.array([x.sum(dtype=float), 0])).violated == "dtype"
     assert "in float32" in str(ex.verdict(lambda x: np.array([x.sum(dtype=float), 0])))
     assert ex.verdict(lambda x: np.array([x.sum() * (1 + 1e-6), 0], x.dtype)).violated == "value"
+    half = ex.verdict(lambda x: np.array([x.sum(), 0], np.float16 if x.dtype == np.float32 else x.dtype))
+    assert half.violated == "returns" and "s is float16 where the inputs are float32" in str(half)
+
+
+def test_complex_precision():
+    ex = Exercise("toy.turn", "z", keeps_dtype=True)
+    ex.specification(lambda x: 1j * x)
+    ex.inputs(lambda rng, n: {"x": rng.integers(5, size=n).astype(float)})
+    single = ex.verdict(lambda x: (1j * x).astype(np.complex64))
+    assert single.violated == "returns" and "z is complex64 where the inputs are float64" in str(single)
+    assert ex.verdict(lambda x: (1j * x).astype(np.complex64 if x.dtype == np.float32 else complex)) is None
+    assert ex.verdict(lambda x: (1j * x).astype(complex)).violated == "dtype"
 
 
 def test_several_results():
