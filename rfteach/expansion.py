@@ -30,7 +30,8 @@ from .selection import Choice, judge, standard_deviations
 def wide_waves(X: torch.Tensor, slopes: torch.Tensor, activation: str) -> tuple[torch.Tensor, ...]:
     """Waves so wide that on the rows of X (n, d) they are planes with the slopes (k, d).
 
-    W (N, d), b (N,), C (k, N) and e (k,) with C φ(W x + b) = slopes · x + e, up to 2e-7 of the range.
+    W (N, d), b (N,), C (k, N) and e (k,) with C φ(W x + b) = slopes · x + e, up to 2e-7 of the range;
+    in float32 up to 1e-4, for "cos" above all.
     """
     low, high = X.amin(0).double(), X.amax(0).double()
     moves = (slopes != 0).any(0) & (high > low)

@@ -79,7 +79,7 @@ def random_waves(
     """n independent draws from the measure (10.29); equal draws are joined, their weights added.
 
     With ``head``, codes and weights of waves that are taken anyway, draws are from the other waves:
-    those of the head are thrown away.
+    those of the head are thrown away, so that fewer than n may be left.
     """
     tail = _tails(U.sum(1), q)
     total, n_draws = tail[0, 1:].sum(), n
