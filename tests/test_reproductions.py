@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rfteach import __version__
+from rfteach import __version__, cli
 from rfteach.cli import main
 from rfteach.evidence import published, report, run
 from rfteach.evidence.protocols import Experiment
@@ -25,7 +25,7 @@ from rfteach.evidence.run import EXPERIMENTS, findings, load_results, plan, repr
 from rfteach.evidence.verdicts import compare, corrected_error, half_digit, least_error, standard_error
 
 FULL = Path(__file__).parent.parent / "benchmarks/results/reproductions/results.jsonl"
-FAST_SECONDS = 240
+FAST_SECONDS = 600
 
 
 def entry(value="1.26", **changes):
@@ -101,6 +101,15 @@ def test_experiments_say_what_they_do_and_need():
 def test_fast_tier_is_planned_to_fit():
     seconds = sum(EXPERIMENTS[name].seconds * n for name, n in plan(tier="fast").items())
     assert seconds < FAST_SECONDS, f"{seconds:.0f} s; To mend: fewer repetitions, or leave experiments to the full tier"
+
+
+def test_seconds_are_those_of_the_kept_results():
+    kept = {}
+    for record in load_results(FULL):
+        kept.setdefault(record["experiment"], []).append(record["seconds"])
+    off = {name: (EXPERIMENTS[name].seconds, float(np.median(seconds))) for name, seconds in kept.items()
+           if not 0.5 <= EXPERIMENTS[name].seconds / np.median(seconds) <= 2}
+    assert not off, f"stated and kept: {off}"
 
 
 @pytest.mark.parametrize("name", plan(tier="fast"))
@@ -236,13 +245,15 @@ def test_entries_say_what_may_be_claimed(changes, ours, verdict):
 
 
 def test_a_measurement_counts_once(small, monkeypatch):
-    """Beside two values it counts with the first; those of a source, of a measurement and of a formula apart."""
-    values = [entry("1.3", where="table, printed"), entry("1.4", what="again", where="run, measured"),
+    """With the first value that differs, else with the first; those of a source, of a measurement, of a formula apart."""
+    values = [entry("1.3", where="table, printed"), entry("1.30", what="again", where="run, measured"),
               entry("2.0", what="other", quantity="r", where="run, measured")]
     found = [judge(e, [1.3] * 8) for e in values]
     assert len(once(found)) == 2 and counts(found) == {"reproduced": 1, "differs": 1}
     assert {name: len(group) for name, group in by_origin(found).items()} == {"printed": 1, "measured": 1, "closed form": 0}
     assert "| reproduced | 1 | 0 | 0 |" in tally(found)
+    found.insert(1, judge(entry("2.5", what="another", where="run, measured"), [1.3] * 8))
+    assert counts(found) == {"differs": 2}, "a value that differs is not hidden behind one that is reproduced"
 
 
 def test_power_is_that_of_normal_draws():
@@ -387,6 +398,22 @@ def test_failing_experiment_is_named(small, tmp_path, monkeypatch):
         reproduce(out=tmp_path, progress=False)
 
 
+def test_a_result_that_cannot_be_kept_is_an_error(small, tmp_path, monkeypatch):
+    """The folder goes away in a repetition; that is no missing data."""
+    def draw(seed, device):
+        (tmp_path / "out/results.jsonl").unlink(missing_ok=True)
+        (tmp_path / "out").rmdir()
+        return {"q": 1.0, "r": 5.0}
+
+    monkeypatch.setitem(run.EXPERIMENTS, "draw", Experiment(draw, "numbers", 2, 6, 1.0))
+    with pytest.raises(FileNotFoundError, match="results.jsonl"):
+        reproduce(["t"], out=tmp_path / "out", progress=False)
+
+
+def test_a_topic_by_its_name():
+    assert plan("rbf") == plan(["rbf"]) == {"fifty centres": 10}
+
+
 def test_wrong_arguments(small, tmp_path):
     with pytest.raises(ValueError, match="no topic 'v'; the topics are t, u"):
         reproduce(["v"], out=tmp_path)
@@ -452,6 +479,20 @@ def test_digits(ours, like, shown):
 
 
 # The command
+
+def test_a_second_value_that_differs_has_the_exit_status(small, tmp_path, monkeypatch):
+    both = [entry(value, what=value, runs=None, experiment="draw", quantity="r") for value in ("5.0", "9.0")]
+    for module in (published, run):
+        monkeypatch.setattr(module, "ENTRIES", both)
+    assert main(["reproduce", "--out", str(tmp_path)]) == 1
+    monkeypatch.setattr(run, "ENTRIES", both[:1])
+    assert main(["reproduce", "--out", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("n_bytes, words", [(32, "32 bytes"), (12e3, "12 kB"), (1.5e9, "1.5 GB"), (2e11, "200 GB")])
+def test_sizes(n_bytes, words):
+    assert cli._size(n_bytes) == words
+
 
 def test_exit_status(small, tmp_path, capsys):
     assert main(["reproduce", "t", "--out", str(tmp_path)]) == 1

@@ -260,15 +260,15 @@ def _directions(seed, device):
 EXPERIMENTS["pca gains"] = Experiment(
     _source_gains,
     "75 % of the rows at random, 11 sweeps, step 0.1/n, seven components",
-    fast=10, full=10, seconds=1.5,
+    fast=10, full=10, seconds=1.2,
 )
 EXPERIMENTS["pca accuracy"] = Experiment(
     _source_losses,
     "components from 80, 60 and 40 % of the rows, 11 sweeps; logistic regression, split 1997",
-    fast=1, full=1, seconds=0.9,
+    fast=1, full=1, seconds=0.6,
 )
 EXPERIMENTS["pca directions"] = Experiment(
     _directions,
     "all 569 rows, 51 sweeps of the source's update; its seven gains on split 0",
-    fast=1, full=1, seconds=0.6,
+    fast=1, full=1, seconds=0.5,
 )

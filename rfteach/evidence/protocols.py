@@ -39,7 +39,7 @@ class Experiment:
     fast, full : int
         Repetitions in the fast and in the full tier; 0 leaves it out.
     seconds : float
-        About how long one repetition takes on two cores.
+        About how long one repetition takes: the median of those that are kept.
     data : str, default ""
         What it needs beyond what is drawn or comes with scikit-learn: "mnist" or "propulsion".
     """
@@ -108,7 +108,7 @@ EXPERIMENTS["s-curve"] = Experiment(
     _s_curve,
     "Gaussian kernel of bandwidth 1, 1000 points of the S-curve, N = 1, 10, 50, 1000 phase features; relative error "
     "of the Gram matrix in the Frobenius norm.",
-    fast=10, full=20, seconds=0.1,
+    fast=10, full=20, seconds=0.4,
 )
 
 # %% ../../nbs/15b_protocols.ipynb #aa5f302d
@@ -139,7 +139,7 @@ EXPERIMENTS["fifty centres"] = Experiment(
     "1000 points uniform on [-4, 4]², density of N(μ, I), μ from N(0, I); 50 points as centres, exp(-‖x - u‖²/σ²), "
     "σ² the median squared distance, a column of ones; normal equations with λ = 1e-5, or the pseudoinverse; 200 test "
     "points. Chosen: two Gaussians on each centre, bandwidth and penalty by leave-one-out.",
-    fast=10, full=20, seconds=0.1,
+    fast=10, full=20, seconds=1,
 )
 
 # %% ../../nbs/15b_protocols.ipynb #ba4b4a3b
@@ -165,12 +165,12 @@ def _positive_estimate(seed, device):
 EXPERIMENTS["attention variance"] = Experiment(
     _paired_variance,
     "Gaussian kernel, 50 sines and cosines, squared distance 2",
-    fast=5, full=10, seconds=1.4,
+    fast=5, full=10, seconds=7.2,
 )
 EXPERIMENTS["attention bias"] = Experiment(
     _positive_estimate,
     "100 000 positive features, orthogonal in blocks of 16, x = y, x·y = 1.5",
-    fast=5, full=10, seconds=0.6,
+    fast=5, full=10, seconds=1.6,
 )
 
 # %% ../../nbs/15b_protocols.ipynb #9069110a
@@ -196,5 +196,5 @@ def _map_errors(seed, device):
 EXPERIMENTS["feature maps"] = Experiment(
     _map_errors,
     "8 inputs, 256 features, Gaussian kernel of bandwidth 2, pairs at 0.906 bandwidths",
-    fast=10, full=40, seconds=0.05,
+    fast=10, full=40, seconds=0.2,
 )

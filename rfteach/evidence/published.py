@@ -207,7 +207,7 @@ _file("friedman", "harfe-code", _CODE, "friedman", """
 """, runs=10)
 _file("friedman", "harfe-code", _CODE, "friedman", """
     mean MSE, normal noise | 2.16 | signed, normal noise
-""", runs=10, remark="None of 30 draws here but one is above 2.2, so chance is no reason. With magnitudes the same ten draws "
+""", runs=10, remark="Of 30 draws here one is above 2.2, so chance is no reason. With magnitudes the same ten draws "
      "agree with ours; what else they had is not known.")
 _file("friedman", "harfe-code", _CODE, "friedman", """
     median MSE, uniform noise | 0.567 | signed, uniform noise
@@ -373,7 +373,6 @@ _file("pca", "measured", "the source's code, measured", "pca directions", """
     length of the component, source's update, 51 sweeps | 0.956 | source length
 """, better="neither", runs=None)
 _file("pca", "formula", "eigenvectors, closed form", "pca directions", """
-    length of the component, right gradient | 1.000 | ours length
     cosine with the leading eigenvector, right gradient | 1.000000 | ours cosine
     gain of exact component {} | 0.4427 0.3404 0.2555 0.2413 0.2647 0.2636 0.2002 0.1767 0.1877 0.1944 | gain {}
 """, better="neither", runs=None)

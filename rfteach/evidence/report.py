@@ -25,12 +25,13 @@ from ..plots import COLORS
 
 # %% ../../nbs/15j_report.ipynb #7e55a5ba
 def once(found: list[Finding]) -> list[Finding]:
-    """The findings without those whose measurement stands beside an earlier value, too."""
-    first = {}
+    """The findings, one for each measurement: the first that disagrees, else the first."""
+    counted = {}
     for finding in found:
         measured = (finding.entry.experiment, finding.entry.quantity) if finding.n_runs else finding.entry
-        first.setdefault(measured, finding)
-    return list(first.values())
+        if finding.disagrees > counted.setdefault(measured, finding).disagrees:
+            counted[measured] = finding
+    return list(counted.values())
 
 
 def counts(found: list[Finding]) -> dict[str, int]:

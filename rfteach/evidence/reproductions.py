@@ -45,6 +45,11 @@ class Finding:
     entry: Entry
     reason: str
 
+    @property
+    def disagrees(self) -> bool:
+        """Whether the two differ, or another method of ours is worse."""
+        return self.verdict in ("differs", "another method, worse")
+
 
 def judge(entry: Entry, values: Sequence[float]) -> Finding:
     """Compare repetitions with a published value by the rule of `compare`.

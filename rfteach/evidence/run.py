@@ -39,7 +39,7 @@ def topic_names() -> list[str]:
 def known_topics(topics: Collection[str] | None) -> list[str]:
     """The chosen topics in the order of the course, by default all; one that is not there is an error."""
     known = topic_names()
-    chosen = list(topics or known)
+    chosen = [topics] if isinstance(topics, str) else list(topics or known)
     for topic in chosen:
         if topic not in known:
             raise ValueError(f"topics: there is no topic {topic!r}; the topics are {', '.join(known)}")
@@ -267,13 +267,14 @@ def reproduce(topics: Collection[str] | None = None, *, tier: str = "fast", devi
               total=total) as whole:
         for name, seeds in due.items():
             new = []
-            try:
-                for seed in _bar(name, _EACH, progress and total, iterable=seeds, leave=False, position=1):
+            for seed in _bar(name, _EACH, progress and total, iterable=seeds, leave=False, position=1):
+                try:
                     new.append(measure(name, seed, device))
-                    append_result(path, new[-1])
-                    whole.update(EXPERIMENTS[name].seconds)
-            except FileNotFoundError as error:
-                missing[name] = str(error)
+                except FileNotFoundError as error:
+                    missing[name] = str(error)
+                    break
+                append_result(path, new[-1])
+                whole.update(EXPERIMENTS[name].seconds)
             records += new
             if progress:
                 note = "its data is not here" if name in missing else f"{sum(r['seconds'] for r in new):.1f} s"

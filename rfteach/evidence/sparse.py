@@ -51,12 +51,12 @@ EXPERIMENTS["srfe"] = Experiment(
     _srfe,
     "250 samples in 10 dimensions, 4999 sines of order 2 and a constant, basis pursuit denoising with residual at "
     "most 1e-2 and a certified gap of 1e-6; 5000 test points.",
-    fast=5, full=10, seconds=1.5,
+    fast=5, full=10, seconds=4.8,
 )
 EXPERIMENTS["srfe, learned"] = Experiment(
     partial(_srfe, learned=True),
     "Data of the protocol 'srfe'; SRFERegressor with its defaults, and HARFERegressor with 2000 features.",
-    fast=3, full=10, seconds=2,
+    fast=3, full=10, seconds=4.2,
 )
 
 # %% ../../nbs/15c_sparse.ipynb #1b629c28
@@ -87,12 +87,12 @@ EXPERIMENTS["shrimp"] = Experiment(
     _shrimp,
     "140 training and 60 test points, 1000 frequencies of order 2 and scale 1/√2, cosine and sine; minimum norm; "
     "pruning by a quarter, validated on 14 of the 140, refitted on all.",
-    fast=10, full=20, seconds=0.1,
+    fast=10, full=20, seconds=1,
 )
 EXPERIMENTS["shrimp, learned"] = Experiment(
     partial(_shrimp, learned=True),
     "Data of the protocol 'shrimp'; HARFERegressor with 1000 features.",
-    fast=10, full=20, seconds=0.2,
+    fast=10, full=20, seconds=0.14,
 )
 
 # %% ../../nbs/15c_sparse.ipynb #97f157d9
@@ -167,12 +167,12 @@ EXPERIMENTS["quickstart"] = Experiment(
     _quickstart,
     "500 points in 10 dimensions, 5000 sines of order 2, entries N(-1, 1), columns of norm 1; signed rule, s = 75, "
     "μ = 0.1, λ = 1e-4 without m, at most 200 steps; 1000 test points.",
-    fast=10, full=10, seconds=0.1,
+    fast=10, full=10, seconds=0.12,
 )
 EXPERIMENTS["quickstart, learned"] = Experiment(
     partial(_quickstart, learned=True),
     "Data of the protocol 'quickstart'; HARFERegressor with 5000 features.",
-    fast=3, full=10, seconds=4.1,
+    fast=3, full=10, seconds=1.8,
 )
 EXPERIMENTS["75 features"] = Experiment(
     _rules,
@@ -222,13 +222,13 @@ EXPERIMENTS["friedman"] = Experiment(
     _friedman,
     "Friedman-1, 200 training and 1000 clean validation points, 2000 sines of order 2, entries N(-1, 1), columns of "
     "norm 1; s = 200, μ = 0.1, λ = 1e-3 without m; noise U(0, 1), none or N(0, 1) in the training targets.",
-    fast=10, full=30, seconds=0.1,
+    fast=10, full=30, seconds=0.2,
 )
 EXPERIMENTS["friedman, learned"] = Experiment(
     partial(_friedman, learned=True),
     "Data of the protocol 'friedman'; 4000 random features with the median bandwidth, with learned bandwidths, with "
     "learned sets of inputs, and HARFERegressor with 2000 features.",
-    fast=3, full=10, seconds=9.3,
+    fast=3, full=10, seconds=5,
 )
 
 # %% ../../nbs/15c_sparse.ipynb #93cd2c66
@@ -247,11 +247,11 @@ EXPERIMENTS["propulsion"] = Experiment(
     _propulsion,
     "200 training and 200 validation points of the propulsion data, 15 inputs, 3000 sines of order 2, entries and "
     "phases U(-1, 1), columns of norm 1; s = 300, μ = 0.1, λ = 1e-10 without m; and least squares on the inputs.",
-    fast=0, full=30, seconds=0.03, data="propulsion",
+    fast=0, full=30, seconds=0.09, data="propulsion",
 )
 EXPERIMENTS["propulsion, learned"] = Experiment(
     partial(_propulsion, learned=True),
     "Data of the protocol 'propulsion'; 4000 random features with the median bandwidth, with learned bandwidths, with "
     "learned sets of inputs, and HARFERegressor with 3000 features.",
-    fast=0, full=10, seconds=4.8, data="propulsion",
+    fast=0, full=10, seconds=2.6, data="propulsion",
 )
