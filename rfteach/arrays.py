@@ -11,6 +11,7 @@ __all__ = ['ArrayLike', 'Array', 'Sparse', 'Seed', 'Device', 'Like', 'resolve_de
 import math
 import numbers
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,7 +26,7 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 # %% ../nbs/00a_arrays.ipynb #5e91f3d8
 ArrayLike: TypeAlias = npt.ArrayLike | torch.Tensor
@@ -298,11 +299,13 @@ def as_csr(X: Sparse, *, name: str = "X", device: Device | None = None) -> tuple
     Raises
     ------
     ValueError
-        If it is empty or not finite, or ``device`` is not the CPU.
+        If it is empty or not finite, has one dimension, or ``device`` is not the CPU.
     """
+    if len(X.shape) != 2:
+        raise ValueError(f"{name}: Expected 2D array, got {len(X.shape)}D array of shape {X.shape}")
     if 0 in X.shape:
         raise ValueError(f"{name} is empty: got shape {X.shape}, expected at least one row and one column")
-    if device is not None and torch.device(device).type != "cpu":
+    if resolve_device(device).type != "cpu":
         raise ValueError(
             f"{name} is sparse, which is worked on on the CPU only, but device={device!r} was asked for"
         )
@@ -565,15 +568,27 @@ def _openblas():
     return ThreadpoolController().select(prefix="libscipy_openblas")
 
 
+_LOCK, _INSIDE = threading.Lock(), []  # for each that is inside: what sets the threads back
+
+
 @contextmanager
 def one_pool() -> Iterator[None]:
-    """One thread for NumPy's and SciPy's OpenBLAS, in the whole process: ``with one_pool():``, or ``@one_pool()`` above a function.
+    """One thread for NumPy's and SciPy's OpenBLAS in the process: ``with one_pool():``, or ``@one_pool()`` above a function.
 
-    For work in which calls of NumPy or SciPy follow those of PyTorch. Where the two come with a BLAS of another name than
-    libscipy_openblas, nothing changes.
+    For work in which calls of NumPy or SciPy follow those of PyTorch. Of several threads the last one to leave sets back what
+    was before the first came. Where the two come with a BLAS of another name than libscipy_openblas, nothing changes.
     """
-    with _openblas().limit(limits=1):
+    with _LOCK:
+        _INSIDE.append(_INSIDE[0] if _INSIDE else _openblas().limit(limits=1))
+        OpenBLASController.clear_controlling_thread()  # any thread may be the last one to leave
+    try:
         yield
+    finally:
+        with _LOCK:
+            limit = _INSIDE.pop()
+            if not _INSIDE:
+                limit.restore_original_limits()
+                OpenBLASController.clear_controlling_thread()
 
 # %% ../nbs/00a_arrays.ipynb #648d85c6
 _Method = TypeVar("_Method", bound=Callable)

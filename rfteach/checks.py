@@ -7,6 +7,7 @@ __all__ = ['number', 'integer', 'choice', 'flag', 'same_rows', 'same_columns', '
            'weights']
 
 # %% ../nbs/00b_checks.ipynb #d2a67ed9
+import math
 import numbers
 from functools import cache
 from typing import Any
@@ -39,10 +40,10 @@ def _checked(kind, low, high, words, expected, convert, values):
             found.append(value)
             continue
         wrong = isinstance(value, (bool, np.bool_)) or not isinstance(value, kind)
-        if wrong or not (low(value) and high(value)):
+        if wrong or not (low(exact := convert(value)) and high(exact)):
             word = words and isinstance(value, str)
             raise (TypeError if wrong and not word else ValueError)(f"{name} must be {expected}, got {value!r}")
-        found.append(convert(value))
+        found.append(exact)
     return found[0] if len(found) == 1 else found
 
 
@@ -52,7 +53,15 @@ def _ends(interval):
     low, high = (float(end) for end in interval[1:-1].split(","))
     above = low.__le__ if interval[0] == "[" else low.__lt__
     below = high.__ge__ if interval[-1] == "]" else high.__gt__
-    return lambda value: above(float(value)), lambda value: below(float(value))
+    return above, below
+
+
+def _float(value):
+    """NaN, which is in no interval, for an integer beyond the range."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
 
 
 def number(interval: str, *words: object, **values: object) -> Any:
@@ -71,7 +80,7 @@ def number(interval: str, *words: object, **values: object) -> Any:
         If it lies outside of the interval, NaN included, or is a string other than the words.
     """
     expected = _expected(words, f"a number in {interval}")
-    return _checked(numbers.Real, *_ends(interval), words, expected, float, values)
+    return _checked(numbers.Real, *_ends(interval), words, expected, _float, values)
 
 
 def integer(least: int | str, *words: object, **values: object) -> Any:
@@ -163,6 +172,11 @@ def targets(estimator: BaseEstimator, y: ArrayLike, X: torch.Tensor | Sparse) ->
     return (y[:, None], True) if y.ndim == 1 else (y, False)
 
 
+def _is_missing(label):
+    """None, NaN, and pandas's NA, which does not say whether it equals itself."""
+    return label is None or type(label).__name__ == "NAType" or label != label
+
+
 def labels(estimator: BaseEstimator, y: Any, X: torch.Tensor | Sparse) -> np.ndarray:
     """Labels (n,) of classes as scikit-learn takes them: integers, strings or booleans."""
     _given(estimator, y)
@@ -171,8 +185,8 @@ def labels(estimator: BaseEstimator, y: Any, X: torch.Tensor | Sparse) -> np.nda
     y = column_or_1d(y, warn=True)
     if y.dtype.kind == "f":
         assert_all_finite(y, input_name="y")
-    if y.dtype.kind == "O" and None in y.tolist():
-        raise ValueError(f"y holds None in row {y.tolist().index(None)}; expected a label for each row")
+    if y.dtype.kind == "O" and any(missing := [_is_missing(label) for label in y.tolist()]):
+        raise ValueError(f"y has no label in row {missing.index(True)}; expected a label for each row")
     check_classification_targets(y)
     same_rows(X=X, y=y)
     return y

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from scipy.spatial.distance import cdist, pdist
+from scipy.special import chdtr
 from scipy.stats import rankdata
 
 from .arrays import ArrayLike, Sparse, row_blocks, without_units
@@ -99,10 +100,11 @@ _FEW, _COMPARED, _ORDERS = 10, 300, 99  # different rows that copies by mistake 
 def repeats_by_nature(X: torch.Tensor | Sparse, Y: torch.Tensor, rows: np.ndarray, group: np.ndarray) -> bool:
     """Whether copies of rows are observations in their own right.
 
-    That takes four of each row in the mean, where no row counts for more than twenty, or two where all different rows, of
-    300 of these at most, are equally far from each other, and copies whose targets are not all equal; and that the rows are not places: two columns that have more values than half of the different rows, of 300
-    of these at most, or one such column, or numbers of copies more even than chance, and neighbours that foretell them.
-    For fewer than ten different rows, ten of each are enough.
+    That takes four of each row in the mean, where no row counts for more than twenty, or two where ten or more different
+    rows, of 300 of these at most, are all equally far from each other, and copies whose targets are not all equal; and that
+    the rows are not places: two columns that have more values than half of the different rows, of 300 of these at most, or
+    one such column, or numbers of copies more even than chance, and neighbours that foretell them. For two to nine different
+    rows, ten of each are enough.
 
     Parameters
     ----------
@@ -127,8 +129,7 @@ def repeats_by_nature(X: torch.Tensor | Sparse, Y: torch.Tensor, rows: np.ndarra
         return False
     if m < _FEW and often >= _PARTS / 2:
         return True
-    Y = Y.detach().double()
-    Y = Y / torch.where((largest := Y.abs().amax(0)) > 0, largest, 1.0)  # squares of units leave the range
+    Y = without_units(Y.detach().double())  # squares of units leave the range
     means, _ = _means(Y, torch.ones_like(Y[:, 0]), group)
     if not ((Y - means[group]).square().mean(0) > 1e-12 * Y.var(0)).any():
         return False
@@ -137,7 +138,7 @@ def repeats_by_nature(X: torch.Tensor | Sparse, Y: torch.Tensor, rows: np.ndarra
         return False
     levels = 1 + (np.diff(np.sort(Z, 0), axis=0) > 0).sum(0)
     n_coordinates = (levels > max(2, len(Z) / 2)).sum()
-    planned = (counts - counts.mean()) @ (counts - counts.mean()) / counts.mean() < m - 1 - 3 * (2 * m - 2) ** 0.5
+    planned = chdtr(m - 1, (counts - counts.mean()) @ (counts - counts.mean()) / counts.mean()) < 0.00135
     together = n_coordinates > 1 or ((n_coordinates == 1 or planned) and neighbours_agree(Z, means[: len(Z)]))
     return not together
 

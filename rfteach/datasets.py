@@ -174,6 +174,8 @@ def gaussian_bump_moments(center: ArrayLike, low: float = -4.0, high: float = 4.
     if not low < high:
         raise ValueError(f"low must be smaller than high, got {low} and {high}")
     low, high = low - np.asarray(center, float), high - np.asarray(center, float)
+    flip = low + high > 0  # both moments are even; near Φ = 1 differences would cancel
+    low, high = np.where(flip, -high, low), np.where(flip, -low, high)
     means = (ndtr(high) - ndtr(low)) / (high - low)
     seconds = (ndtr(2**0.5 * high) - ndtr(2**0.5 * low)) / (2 * np.pi**0.5 * (high - low))
     return product_moments(means, seconds)
@@ -564,7 +566,7 @@ def load_mnist(split: str = "train", *, dtype: str = "float32", return_X_y: bool
     """
     parts = {"train": ["train"], "test": ["t10k"], "all": ["train", "t10k"]}
     _choose("split", split, parts)
-    _choose("dtype", np.dtype(dtype).name, ["float32", "float64"])
+    _choose("dtype", getattr(dtype, "__name__", str(dtype)), ["float32", "float64"])
     images, labels = ([read_idx(fetch(f"mnist/{part}-{end}-ubyte.gz", download=download)) for part in parts[split]]
                       for end in ("images-idx3", "labels-idx1"))
     X = np.concatenate(images).reshape(-1, 784).astype(dtype)

@@ -54,7 +54,7 @@ def _check_parameters(model):
 
 def _word(dtype):
     """The name of a dtype of NumPy or PyTorch, or of a string that is one."""
-    return str(dtype).split(".")[-1]
+    return dtype.__name__ if isinstance(dtype, type) else str(dtype).split(".")[-1]
 
 # %% ../nbs/08d_eigenpro.ipynb #8a57067f
 class _Parameters(Descending):

@@ -52,7 +52,8 @@ class Supervised(Model):
         y : array-like of shape (n,) or (n, k)
             Numbers; for a classifier labels of shape (n,): integers, strings or booleans.
         sample_weight : array-like of shape (n,), number or None, default None
-            Weights ≥ 0, how much each row counts; a weight of two is the same as the row twice.
+            Weights ≥ 0, how much each row counts; a weight of two is the same as the row twice, except where rows repeat by
+            nature (`rfteach.copies.row_groups`): there a copy is an observation, and a weight is none.
 
         Returns
         -------

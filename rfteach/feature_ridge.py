@@ -226,10 +226,11 @@ class _FeatureRidge(Streaming, _Mapped):
         X = X[rows]
         self._fit_map(X, like, y * scale)
         table = self._table(X, like, y, W.to(dtype))
+        for name in ("_stream", "alphas_", "cv_errors_"):
+            vars(self).pop(name, None)  # of a fit before
         c, means, alpha, spectrum, orthogonal = self._solve(table, unit, scale, float(spread.mean() / W.sum()))
         N = self.n_components_
         intercept = (means[N:] - means[:N] @ c) * scale
-        vars(self).pop("_stream", None)
         self._solved = (c * scale).cpu().double(), intercept.cpu().double(), alpha * unit
         self._law, few = None, N * min(len(W), N) <= _COVARIANCE
         if spectrum is None and not few:
@@ -429,7 +430,8 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     With n > N rows: nN² FLOPs for the moments, N³/3 for a given penalty, or about 10N³ + 2nN² for
     "loo"; memory N² numbers and a block of rows, whatever n is, and two copies of X while the feature map is
     fitted, then one. With n ≤ N rows the n × N features are held, at n²N FLOPs. All is done with the
-    distinct rows of positive weight, so that a weight of two means the same as the row twice.
+    distinct rows of positive weight, so that a weight of two means the same as the row twice, except where rows
+    repeat by nature.
 
     References
     ----------
@@ -485,7 +487,7 @@ class RandomFeatureRidgeClassifier(ProbabilityMixin, _Streamed, Classifier):
     ----------
     features, alpha, alphas, fit_intercept, solver, device
         As for `RandomFeatureRidge`. The errors by which "loo" and "gcv" choose are those of the targets
-        ±1.
+        ±1; a feature map that looks at y gets these, too, and no labels.
 
     Attributes
     ----------

@@ -126,7 +126,7 @@ def _solve_cholesky(A, y, lam, refine):
         else:
             residual = y - A @ (A.T @ u) - lam * u
         step = factor_solve(L, residual)
-        norm = torch.linalg.vector_norm(u.detach(), dim=0).clamp(min=1e-300)
+        norm = torch.linalg.vector_norm(u.detach(), dim=0).clamp(min=torch.finfo(A.dtype).tiny)
         change = float((torch.linalg.vector_norm(step.detach(), dim=0) / norm).max())
         eps = torch.finfo(A.dtype).eps
         if not change <= 0.5 * last:  # no longer contracting
@@ -190,12 +190,14 @@ def solve_auto(A: torch.Tensor, y: torch.Tensor, lam: float) -> torch.Tensor:
 def solve_in_range(A: torch.Tensor, y: torch.Tensor, lam: float, solver: Callable) -> torch.Tensor:
     """``solver(A, y, lam)`` for A (n, N) and y (n, k) in a range where nothing overflows on the way."""
     a, b = power_of_two(A), power_of_two(y)
-    finfo = torch.finfo(A.dtype)
-    lam = min(lam / a / a, finfo.max**0.5)
-    c = solver(A / a if a != 1 else A, y / b if b != 1 else y, lam)
-    if c is None:
-        raise ValueError("A'A + lam I is not positive definite in its arithmetic; use method='qr' or 'svd'")
-    c = c / a * b
+    A, y = A / a if a != 1 else A, y / b if b != 1 else y
+    if lam / a / a * torch.finfo(A.dtype).eps > float(torch.linalg.vector_norm(A.detach())) ** 2:
+        c = A.T @ y * (a / lam * b)  # beside the penalty A'A is rounded away
+    else:
+        c = solver(A, y, lam / a / a)
+        if c is None:
+            raise ValueError("A'A + lam I is not positive definite in its arithmetic; use method='qr' or 'svd'")
+        c = c / a * b
     if not torch.isfinite(c).all():
         raise ValueError(f"the coefficients overflow in {A.dtype}; rescale A and y, or raise lam")
     return c

@@ -401,9 +401,12 @@ def test_a_wrong_seed_is_refused_whatever_the_solver():
         RFMRegressor(random_state=-1).fit(X, X[:, 0])
 
 
-def test_labels_that_are_none_are_refused():
-    with pytest.raises(ValueError, match="y holds None in row 10"):
-        RFMClassifier().fit(np.arange(20.0)[:, None], ["a"] * 10 + [None] * 10)
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
+def test_missing_labels_are_refused(missing):
+    y = np.array(["a"] * 10 + [missing] * 10, dtype=object)
+    for y in (y, pd.Series(y)):
+        with pytest.raises(ValueError, match="y has no label in row 10"):
+            RFMClassifier().fit(np.arange(20.0)[:, None], y)
 
 
 def test_what_is_read_of_the_gradients_is_weighted():

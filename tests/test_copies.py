@@ -114,6 +114,9 @@ def test_places_stay_together(seed):
             assert n_groups(unit * stations[plan, :1], stations[plan, :1] + noise) == 64
     assert n_groups(levels[planned], smooth(levels)[planned] + noise) == 64
     assert n_groups(levels[by_chance], smooth(levels)[by_chance] + noise) == 384
+    for shape in ((3, 3), (3, 4), (4, 4), (3, 6)):  # few places: chance is hardly less even than a plan
+        plan = torch.cartesian_prod(*map(torch.arange, shape)).double().repeat(5, 1)
+        assert n_groups(plan, smooth(plan) + noise[: len(plan)]) == len(plan) // 5
     rough = torch.from_numpy(rng.normal(size=(64, 1)))
     labels = torch.eye(64).double()
     for Z in (stations[:, :1], levels, labels):
@@ -232,6 +235,10 @@ def test_entries_of_a_sparse_matrix_that_stand_at_one_place():
     split = sp.csr_matrix(([1.0, 1.0, 2.0, 5.0], [0, 0, 0, 1], [0, 2, 3, 4]), shape=(3, 2))
     whole = sp.csr_matrix(split.toarray())
     first, second = as_csr(split)[0], as_csr(whole)[0]
+    with pytest.raises(ValueError, match="X: Expected 2D array, got 1D array"):
+        as_csr(sp.coo_array([1.0, 0.0, 2.0]))
+    with pytest.raises(ValueError, match="device='nonsense' is not available"):
+        as_csr(whole, device="nonsense")
     np.testing.assert_array_equal(row_hashes(first), row_hashes(second))
     assert split.nnz == 4, "what came in was changed"
     fits = [RandomFeatureRidge(RandomFourierFeatures(random_state=0), alpha=0.1).fit(X, [1.0, 3.0, 0.0]).predict(whole) for X in (split, whole)]

@@ -190,6 +190,13 @@ def test_indices_by_freezing_inputs(name):
         assert abs(total.mean() - exact.total[j]) < 4 * total.std() / n**0.5
 
 
+@pytest.mark.parametrize("center", [3.0, 9.0, 10.0, 11.0])
+def test_moments_of_a_bump_beside_the_box(center):
+    """Either side is the mirror image of the other."""
+    left, right = gaussian_bump_moments([-center, 1.0]), gaussian_bump_moments([center, 1.0])
+    np.testing.assert_allclose([left.mean, left.variance, *left.first], [right.mean, right.variance, *right.first], rtol=1e-13)
+
+
 def test_indices_are_consistent():
     for _, exact, _, _ in MOMENTS.values():
         assert (exact.first <= exact.total + 1e-15).all() and exact.first.sum() <= 1 + 1e-12
@@ -569,6 +576,7 @@ def test_mnist_is_scaled_and_in_order(small_mnist, dtype):
 @pytest.mark.parametrize(
     "call, message",
     [(lambda: load_mnist("tests"), "did you mean 'test'"), (lambda: load_mnist(dtype="float16"), "float32"),
+     (lambda: load_mnist(dtype="foo"), "float32"),
      (lambda: load_mnist(dtype=int), "float32"), (lambda: load_propulsion("val"), "did you mean 'validation'"),
      (lambda: load_regression("naval"), "did you mean 'naval-propulsion-plant'"),
      (lambda: load_regression("airfoil"), "did you mean 'airfoil-self-noise'"),

@@ -1585,7 +1585,7 @@ def test_dtypes():
         low = regressor(5, dtype="float32", **kw).fit(X0, Y0)
         assert low.eigenvalues_.dtype == np.float32 and low.predict(X0).dtype == np.float64
         np.testing.assert_allclose(low.predict(X0), double.predict(X0), atol=1e-2)
-        for dtype in (torch.float64, np.dtype("float64")):
+        for dtype in (torch.float64, np.dtype("float64"), np.float64):
             assert regressor(1, dtype=dtype, **kw).fit(X32, y32).eigenvalues_.dtype == np.float64
 
 

@@ -143,6 +143,25 @@ def test_extreme_scales(scale, method):
     np.testing.assert_allclose(loo_error(A, scale * y, 1.0), loo_error(A, y, 1.0) * scale**2, rtol=1e-10)
 
 
+@pytest.mark.parametrize("a, y, lam, dtype", [
+    (1.0, 1e200, 1e180, "float64"), (1.0, 1e200, 1e240, "float64"), (1e-200, 1.0, 1.0, "float64"), (1e-80, 1.0, 1.0, "float64"),
+    (1e-10, 1.0, 1.0, "float32"), (1e-12, 1.0, 1.0, "float32"), (1e-20, 1.0, 1.0, "float32"), (1.0, 1e30, 1e25, "float32"),
+    (1e-12, 1e30, 1e34, "float32")])
+@pytest.mark.parametrize("method", METHODS)
+def test_large_penalties(a, y, lam, dtype, method):
+    """c = a y / (a² + λ), also where λ in units of the rows is beyond the range."""
+    c = ridge(np.array([[a]], dtype), np.array([y], dtype), lam, method=method)
+    np.testing.assert_allclose(c, a * (y / lam), rtol=8 * np.finfo(dtype).eps)
+
+
+def test_an_output_of_zeros_costs_no_digits(monkeypatch):
+    """In float32, 0 / 0 in its steps had all outputs solved again by QR."""
+    monkeypatch.setattr("rfteach.ridge.solve_qr", lambda *_: pytest.fail("QR"))
+    A, y = system(60, 5, 3, dtype=np.float32)
+    y[:, 1] = 0
+    assert (ridge(A, y, 1.0)[:, 1] == 0).all()
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients(shape, method):
@@ -538,6 +557,8 @@ def test_penalties_of_a_stream_are_those_that_are_given():
     assert whole[0] in (123.0, 1e6) and model.partial_fit(X, y).alpha_ == whole[0]
     assert not hasattr(model, "cv_errors_")  # of the fit before
     assert model.set_params(alphas=[7.0]).alpha_ == 7.0 != model.set_params(alphas=None).alpha_
+    assert hasattr(model.fit(X, y), "alphas_")
+    assert not {"alphas_", "cv_errors_"} & vars(model.set_params(alpha=0.5).fit(X, y)).keys()
 
 
 def test_kinds_of_data(device):
