@@ -57,7 +57,7 @@ class LeftOut:
     @cached_property
     def scale(self) -> LocalScale:
         r"""Learned when first asked for."""
-        return local_scale(self.inputs, self.residuals, self.w)
+        return local_scale(self.inputs, self.residuals, self.w, place=self.place)
 
     @cached_property
     def slope(self) -> float:
@@ -139,7 +139,8 @@ class IntervalMixin(LeftOutMixin):
     def predict_interval(self, X: ArrayLike | Sparse, coverage: float = 0.9) -> Array:
         r"""Intervals that hold ``coverage`` of new targets, around `predict`, equation (14.11).
 
-        Assumes that new rows are exchangeable with those of ``fit``, and nothing of the function or the noise;
+        Assumes that new rows are exchangeable with those of ``fit``, where equal ones count as one unless they repeat
+        by nature (`rfteach.copies.row_groups`), and nothing of the function or the noise;
         the coverage is one over all rows, not one at each. Residuals that have chosen a penalty or a bandwidth as well,
         as with ``alpha="loo"``, are a little too small: with a few dozen rows intervals hold some hundredths less.
 

@@ -217,7 +217,9 @@ class Stream(Sharing):
             B, v, Y, w = self._split(drawn)
             told = by_others(self._sums().spectrum(self.N), B, v, alpha, 1e-7)
             inputs = drawn.parts[0][:, self.N + 2 * self.k + 1 :].numpy()
-            self.told = alpha, LeftOut(None, inputs, Y.numpy(), w.numpy(), told, np.arange(len(B)))
+            observations = torch.cat([B, v[:, None], torch.from_numpy(inputs)], 1)
+            _, first, place = np.unique(row_hashes(observations), return_index=True, return_inverse=True)
+            self.told = alpha, LeftOut(None, inputs, Y.numpy(), w.numpy(), told[first], place)
         return self.told[1]
 
     def _all_drawn(self):
@@ -360,7 +362,8 @@ class StreamingRidge(_Streaming):
         a choice takes this factor into account. Several outputs share the penalty; their errors count in units of the
         variance of each. Equal rows within one call count as one observation,
         unless they repeat by nature (`rfteach.copies.row_groups`); what
-        is a copy of a row of another call cannot be told from sums, and counts as a new one.
+        is a copy of a row of another call cannot be told from sums, and counts as a new one: intervals are then
+        too narrow.
     fit_intercept : bool, default True
         Add a constant that is not penalised.
     method : {"gram", "qr"}, default "gram"

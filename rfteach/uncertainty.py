@@ -365,16 +365,17 @@ def jackknife_plus(
     return like.restore(ends[:, 0] if one_column else ends)
 
 
-def weighted_quantile(T: torch.Tensor, w: torch.Tensor, coverage: float) -> torch.Tensor:
+def weighted_quantile(T: torch.Tensor, w: torch.Tensor, coverage: float, n_places: int | None = None) -> torch.Tensor:
     r"""The least of T (m, n, k) over n that ``coverage`` of the rows and a new one do not exceed: (m, k).
 
-    The new row has the mean of the weights w (n,) and may exceed all. With equal weights the ⌈coverage (n + 1)⌉-th
-    smallest. A ValueError says where there are too few rows.
+    The new row has the mean of the weights w (n,), or of their sums at ``n_places`` places, and may exceed all. With
+    equal weights the ⌈coverage (n + 1)⌉-th smallest. A ValueError says where there are too few rows or places.
     """
-    coverage = number("(0, 1)", coverage=coverage)
-    least = coverage * (float(w.sum()) + float(w.mean())) * (1 - 1e-12)
+    coverage, n_places = number("(0, 1)", coverage=coverage), n_places or len(w)
+    least = coverage * (float(w.sum()) + float(w.mean()) * (len(w) / n_places)) * (1 - 1e-12)
     if least > float(w.sum()):
-        raise ValueError(f"coverage={coverage:g} needs at least {int(np.ceil(coverage / (1 - coverage) - 1e-9))} rows, got {len(w)}")
+        raise ValueError(f"coverage={coverage:g} needs at least {int(np.ceil(coverage / (1 - coverage) - 1e-9))} rows, "
+                         f"got {len(w)}" + f" at {n_places} places" * (n_places < len(w)))
     order = T.argsort(1)
     reached = w[order].cumsum(1) >= least
     reached[:, -1] = True
@@ -426,6 +427,7 @@ class LocalScale:
     residuals: np.ndarray
     left_out: np.ndarray
     w: np.ndarray
+    n_places: int
     _columns: _Columns
     _coef: np.ndarray
     _intercept: np.ndarray
@@ -442,18 +444,18 @@ class LocalScale:
         widths, w = self(F), torch.from_numpy(self.w)
         for j, r in enumerate(abs(self.residuals).T):
             S = self.left_out[:, j] ** _EXPONENTS[:, None]
-            q = weighted_quantile(torch.from_numpy(r / S)[:, :, None], w, coverage).numpy()
+            q = weighted_quantile(torch.from_numpy(r / S)[:, :, None], w, coverage, self.n_places).numpy()
             scores = interval_score(-q * S, q * S, r, coverage) @ self.w
             best = np.argmin(scores)
             widths[:, j] = q[best] * widths[:, j] ** _EXPONENTS[best]
         return widths
 
 
-def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, *, n_components: int = 64,
-                random_state: Seed = 0) -> LocalScale:
+def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, *, place: ArrayLike | None = None,
+                n_components: int = 64, random_state: Seed = 0) -> LocalScale:
     r"""Learn the size of errors from the residuals of rows that were left out, for intervals (14.11).
 
-    Assumes that rows are exchangeable; what the scale gets wrong makes intervals wider, not false.
+    Assumes that places are exchangeable; what the scale gets wrong makes intervals wider, not false.
 
     Parameters
     ----------
@@ -463,6 +465,8 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
         Target minus prediction, at rows that took no part in it.
     w : array-like of shape (n,) or None, default None
         Weights > 0 of the rows.
+    place : array-like of int, of shape (n,), or None, default None
+        Equal where rows, equal in F, were left out together; None: each was left out alone.
     n_components : int, default 64
         Waves N.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default 0
@@ -495,15 +499,22 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
     F = _table(F, "F")
     r = as_tensor(residuals, name="residuals", ndim=(1, 2))[0]
     r = _table(r[:, None] if r.ndim == 1 else r, "residuals")
-    same_rows(F=F, residuals=r)
-    w = _above_zero(w, torch.from_numpy(F))
+    place = np.arange(len(F)) if place is None else np.asarray(place)
+    same_rows(F=F, residuals=r, place=place)
+    v = _above_zero(w, torch.from_numpy(F)).numpy()
+    first, place, w, roots = _at_places(place, v, np.sqrt(abs(r)))
+    if len(first) < len(F):
+        if (F != F[first][place]).any():
+            raise ValueError("rows of one place must be equal in F")
+        F = F[first]
+    w, target = torch.from_numpy(w), torch.from_numpy(roots)
     share = w.numpy() / float(w.sum())
     centre = share @ F
     units = np.sqrt(share @ np.square(F - centre))
     units = np.where(units > 1e-12 * abs(F).max(0, initial=0), units, np.inf)  # a column that is constant says nothing
     D, N, rng = F.shape[1], integer(2, n_components=n_components), random_generator(random_state)
     columns = _Columns(centre, units, rng.standard_normal((D, N)) / D**0.5, rng.uniform(0, 2 * np.pi, N))
-    A, target = torch.from_numpy(columns(F)), torch.from_numpy(np.sqrt(abs(r)))
+    A = torch.from_numpy(columns(F))
     B, t, means = centred(torch.cat([A, target], 1), w, D + N, True)
     spectrum, U = factorise(B, t, means, w, True, orthogonal=False)
     lams = spectrum.grid(1e-7)
@@ -511,8 +522,19 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
     best = left.square().sum(0).argmin(0)  # for each column of residuals
     coef = torch.stack([spectrum.coef(float(lam))[:, j] for j, lam in enumerate(lams[best])], 1)
     roots = target - left[:, best, torch.arange(len(best))] / w.sqrt()[:, None]
-    left_out = np.maximum(roots.numpy(), _least_root(r, w.numpy())) ** 2
-    return LocalScale(r, left_out, w.numpy(), columns, coef.numpy(), (means[D + N :] - means[: D + N] @ coef).numpy())
+    left_out = np.maximum(roots.numpy(), _least_root(r, v))[place] ** 2
+    intercept = (means[D + N :] - means[: D + N] @ coef).numpy()
+    return LocalScale(r, left_out, v, len(first), columns, coef.numpy(), intercept)
+
+
+def _at_places(place, w, T):
+    r"""Where each of m places stands first, which of them each row is at, and the sums (m,) of w (n,) and means (m, k) of
+    T (n, k) there."""
+    _, first, place = np.unique(place, return_index=True, return_inverse=True)
+    order = first.argsort()  # as they came
+    first, place = first[order], order.argsort()[place]
+    total = np.bincount(place, w)
+    return first, place, total, np.stack([np.bincount(place, w / total[place] * column) for column in T.T], 1)
 
 
 def _table(T, name):

@@ -207,6 +207,57 @@ def test_learned_intervals_cover(coverage):
     assert abs(np.mean(shares) - coverage) < 4 * error + 0.01
 
 
+def test_a_scale_leaves_whole_places_out():
+    """As fits of the roots without any row of a place do; copies are one row with their weight."""
+    rng = np.random.default_rng(0)
+    place = rng.permutation(np.repeat(np.arange(40), 1 + rng.poisson(1.5, 40)))
+    F, w, n = rng.uniform(-1, 1, (40, 2))[place], rng.uniform(0.3, 2, len(place)), len(place)
+    r = np.exp(F[:, 0] + rng.normal(size=40)[place]) * rng.normal(size=n)
+    found = local_scale(F, r, w, place=7 - place, n_components=20)
+    A, roots = found._columns(F), np.sqrt(abs(r))
+    M = (A - w @ A / w.sum()) * w[:, None] ** 0.5
+    lams, left = np.linalg.norm(M, 2) ** 2 * np.logspace(3, -7, 21), np.zeros((21, n))
+    for g in range(40):
+        kept = place != g
+        v = w[kept] / w[kept].sum()
+        B, c = A[kept] - v @ A[kept], v @ roots[kept]
+        for lam, out in zip(lams, left):
+            slopes = np.linalg.solve((B.T * w[kept]) @ B + lam * np.eye(22), (B.T * w[kept]) @ (roots[kept] - c))
+            out[~kept] = c + (A[~kept] - v @ A[kept]) @ slopes
+    best = left[np.argmin(np.square(left - roots) @ w)]
+    np.testing.assert_allclose(found.left_out[:, 0], np.maximum(best, 0.2 * (w @ roots) / w.sum()) ** 2, rtol=1e-6)
+    copies, counts = r[np.unique(place, return_index=True)[1]], np.bincount(place)
+    G = F[np.unique(place, return_index=True)[1]]
+    again, once = local_scale(F, copies[place], place=place), local_scale(G, copies, counts)
+    np.testing.assert_allclose(again.half_widths(G, 0.8), once.half_widths(G, 0.8), rtol=1e-6)
+
+
+def drawn_again(rng):
+    X = rng.normal(size=(620, 4))
+    y, rows = X[:, 0] + rng.normal(size=620), rng.integers(120, size=360)
+    return X[rows], y[rows], X[120:], y[120:]
+
+
+def readings(rng):
+    """Several at each of sixty places, which have effects of their own; and one at each of 500 new ones."""
+    X, place = rng.uniform(-1, 1, (560, 2)), np.r_[np.repeat(np.arange(60), 1 + rng.poisson(3, 60)), np.arange(60, 560)]
+    y = (np.sin(2 * X[:, 0]) + rng.normal(size=560))[place] + 0.2 * rng.normal(size=len(place))
+    return X[place][:-500], y[:-500], X[60:], y[-500:]
+
+
+@pytest.mark.parametrize("model", [RandomFeatureRidge(), StreamingRidge(), KernelRidgeRegressor()], ids=repr)
+@pytest.mark.parametrize("table", [drawn_again, readings])
+def test_intervals_cover_where_rows_share_a_place(model, table):
+    """Scales that have seen copies cover .72 to .82 of new targets, but for a stream of rows drawn again."""
+    shares = []
+    for seed in range(25):
+        X, y, X_new, y_new = table(np.random.default_rng(seed))
+        low, high = clone(model).fit(X, y).predict_interval(X_new).T
+        shares.append(np.mean((low <= y_new) & (y_new <= high)))
+    error = np.std(shares) / 5
+    assert abs(np.mean(shares) - 0.9) < 3 * error + 0.01 and error < 0.015, (np.mean(shares), error)
+
+
 def test_scale_does_not_depend_on_order_weights_and_units():
     rng = np.random.default_rng(2)
     X, r = rng.normal(size=(120, 2)), rng.normal(size=(120, 2)) * [1.0, 30.0]
@@ -247,6 +298,10 @@ def test_edges():
     (lambda A, y: local_scale(A, y[:-1]), ValueError, "residuals"),
     (lambda A, y: local_scale(A, np.r_[np.nan, y[1:]]), ValueError, "residuals"),
     (lambda A, y: local_scale(A, y, np.r_[0, np.ones(39)]), ValueError, "w must be above zero"),
+    (lambda A, y: local_scale(A, y, place=np.arange(39)), ValueError, "place"),
+    (lambda A, y: local_scale(A, y, place=np.zeros(40)), ValueError, "rows of one place must be equal in F"),
+    (lambda A, y: local_scale(A[:8].repeat(5, 0), y, place=np.repeat(np.arange(8), 5)).half_widths(A), ValueError,
+     "coverage=0.9 needs at least 9 rows, got 40 at 8 places"),
     (lambda A, y: local_scale(A, y).half_widths(A[:, :2]), ValueError, "F"),
     (lambda A, y: interval_score(y, y, y, 0.0), ValueError, "coverage"),
 ])
@@ -587,6 +642,13 @@ def test_a_stream_covers_where_rows_repeat(cut):
             low, high = model.predict_interval(X[20000:]).T
             covered.append(((low <= y[20000:]) & (y[20000:] <= high)).mean())
     assert 0.86 < min(covered) and max(covered) < 0.95, covered
+
+
+def test_rows_that_a_map_cannot_tell_apart_are_different_rows():
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.integers(0, 30, 200), rng.normal(size=200)]
+    model = RandomFeatureRidge(FunctionTransformer(lambda X: X[:, :1]), alpha="gcv").partial_fit(X, X[:, 0] % 3)
+    assert len(np.unique(model.left_out_.place)) == 200 and np.isfinite(model.predict_interval(X)).all()
 
 
 def test_rows_that_differ_where_few_columns_look_are_drawn_fairly():
