@@ -371,7 +371,8 @@ def weighted_quantile(T: torch.Tensor, w: torch.Tensor, coverage: float, n_place
     The new row has the mean of the weights w (n,), or of their sums at ``n_places`` places, and may exceed all. With
     equal weights the ⌈coverage (n + 1)⌉-th smallest. A ValueError says where there are too few rows or places.
     """
-    coverage, n_places = number("(0, 1)", coverage=coverage), n_places or len(w)
+    n_places = n_places or len(w)
+    coverage = number("(0, 1)", coverage=coverage)
     least = coverage * (float(w.sum()) + float(w.mean()) * (len(w) / n_places)) * (1 - 1e-12)
     if least > float(w.sum()):
         raise ValueError(f"coverage={coverage:g} needs at least {int(np.ceil(coverage / (1 - coverage) - 1e-9))} rows, "
