@@ -27,6 +27,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from threadpoolctl import OpenBLASController, ThreadpoolController
+from torch.autograd.forward_ad import unpack_dual
 
 # %% ../nbs/00a_arrays.ipynb #5e91f3d8
 ArrayLike: TypeAlias = npt.ArrayLike | torch.Tensor
@@ -130,10 +131,9 @@ def resolve_device(device: Device | None) -> torch.device:
 
 
 def needs_grad(*tensors: torch.Tensor | None) -> bool:
-    """Tell whether autograd is on and one of the tensors (None counts as no) requires a gradient."""
-    return torch.is_grad_enabled() and any(
-        T is not None and T.requires_grad for T in tensors
-    )
+    """Tell whether one of the tensors (None counts as no) requires a gradient while autograd is on, or has a tangent."""
+    backward = torch.is_grad_enabled()
+    return any(T is not None and (backward and T.requires_grad or unpack_dual(T).tangent is not None) for T in tensors)
 
 
 def _check_finite(T, name):

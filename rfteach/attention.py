@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from .arrays import Array, ArrayLike, Seed, as_tensor, random_generator
-from .attention_engine import LOG2_E, attend, key_bias, least_exponent, narrowed, per_key, powers_, quotient
+from .attention_engine import LOG2_E, attend, front, key_bias, least_exponent, narrowed, per_key, powers_, quotient
 from .attention_engine import relative_powers_, same_length, totals
 from .checks import choice, flag, integer, number
 from .features import sample_frequencies
@@ -206,8 +206,8 @@ class FeatureMap:
         return h if bias is None else h + LOG2_E * bias
 
     def powers(self, x, memory, h=None):
-        """Features of queries, or of keys with exponents h, as they are, in memory (..., n, N) that is already there."""
-        Z = torch.matmul(x, self.W.mT, out=memory[..., : x.shape[-2], :])
+        """Exponential features of queries, or of keys with exponents h, as they are, in a flat memory that is already there."""
+        Z = torch.matmul(x, self.W.mT, out=front(memory, *x.shape[:-1], self.N))
         Z = Z if h is None else Z.add_(h[..., None])
         return (Z.add_(self.c / 2) if self.tilt else Z).exp2_()
 

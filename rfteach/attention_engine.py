@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOG2_E', 'powers_', 'relative_powers_', 'least_exponent', 'totals', 'quotient', 'narrowed', 'per_key', 'key_bias',
-           'same_length', 'attend']
+           'same_length', 'front', 'attend']
 
 # %% ../nbs/11b_attention_engine.ipynb #b8304f21
 import math
@@ -69,7 +69,7 @@ def narrowed(o: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _refuse_overflow(q, k, v, squares, tilt, scale):
     """Refuse NaN, and rows or values of a size with which exponents or sums overflow.
 
-    Tell whether features of keys and queries, and sums over the keys, are in range without a reference.
+    Tell whether features of keys and queries and sums over the keys, values among them, are in range without a reference.
     """
     rows = [torch.linalg.vector_norm(t.detach(), dim=-1).amax() for t in (q, k)]
     ends = [v.detach().amax(), -v.detach().amin(), squares.detach().amax()]
@@ -95,8 +95,7 @@ def _refuse_overflow(q, k, v, squares, tilt, scale):
         )
     e = math.log2(info.max)
     bits = math.sqrt(scale * (1 - 4 * tilt) * longest) * max(rows) - tilt * longest + scale * rows[1] ** 2 / 2
-    near = LOG2_E * bits + math.log2(k.shape[-2] * max(peak, 1.0)) < e - 8
-    return near and 2 ** (-e / 4) < peak < 2 ** (e / 8)
+    return 0 < peak < 2 ** (e / 8) and LOG2_E * bits + math.log2(k.shape[-2] * max(peak, 1 / peak)) < e - 8
 
 # %% ../nbs/11b_attention_engine.ipynb #482207ab
 def per_key(T: torch.Tensor, k: torch.Tensor, name: str) -> torch.Tensor:
@@ -259,10 +258,16 @@ def _causal(phi, rows, doubts):
         yield s, answers
 
 
+def front(memory: torch.Tensor, *shape: int) -> torch.Tensor:
+    """A tensor of this shape at the beginning of a flat one."""
+    return memory[: math.prod(shape)].view(shape)
+
+
 def _sums(phi, q, k, v, h, out):
     """Write (11.2) without a reference into ``out``, and yield the denominators."""
     of_keys, of_queries = (list(_blocks(x.shape[-2], phi, q)) for x in (k, q))
-    memory = empty((*q.shape[:-2], max(of_keys[0].stop, of_queries[0].stop), phi.N), q.dtype, q.device)
+    rows = math.prod(q.shape[:-2]) * max(of_keys[0].stop, of_queries[0].stop)
+    memory = empty((rows * phi.N,), q.dtype, q.device)
     U = z = 0.0
     for s in of_keys:
         P = phi.powers(k[..., s, :], memory, h[..., s])
@@ -279,7 +284,7 @@ def _causal_sums(phi, q, k, v, h, out):
     (*lead, L, _), Ev, block = q.shape, v.shape[-1], _block_size(phi, q)
     C = min(_CHUNK, block)
     whole, n = L - L % C, block // C
-    memory = [empty((n, *lead, C, size), q.dtype, q.device) for size in (phi.N, phi.N, C, Ev, Ev)]
+    memory = [empty((math.prod(lead) * n * C * size,), q.dtype, q.device) for size in (phi.N, phi.N, C, Ev, Ev)]
     U, z = (empty((n + 1, *lead, phi.N, size), q.dtype, q.device) for size in (Ev, 1))
     U[0] = z[0] = 0.0
     for i in [*range(0, whole, block), *range(whole, L, C)]:  # and what is left of a chunk
@@ -287,9 +292,9 @@ def _causal_sums(phi, q, k, v, h, out):
         size = min(C, s.stop - i)
         x, y, w, b, o = (t[..., s, :].unflatten(-2, (-1, size)).movedim(-3, 0) for t in (q, k, v, h[..., None], out))
         m = len(x)
-        Q, P, A, T, own = (M[:m, ..., :size, :] for M in memory)
-        Q, P = phi.powers(x, Q), phi.powers(y, P, b[..., 0])
-        A = torch.matmul(Q, P.mT, out=A[..., :size]).tril_()
+        Q, P = phi.powers(x, memory[0]), phi.powers(y, memory[1], b[..., 0])
+        A, T, own = (front(M, *x.shape[:-1], last) for M, last in zip(memory[2:], (size, Ev, Ev)))
+        torch.matmul(Q, P.mT, out=A).tril_()
         torch.matmul(P.mT, w, out=U[1 : m + 1])
         for j in range(m):
             U[j + 1] += U[j]

@@ -101,7 +101,7 @@ class _Support:
         member[S] = True
         stays = member[self.S]
         member[self.S] = False
-        new = S[member[S]]
+        new = np.flatnonzero(member)
         columns = self.A.T.index_select(0, self.at(new)).double()
         if len(S) == len(self.S) and self.G is not None:  # new columns take the places of those that go
             self.S = self.S.copy()
@@ -214,8 +214,8 @@ def harfe(
     Notes
     -----
     Each support costs 2mN FLOPs for the product with Aᵀ if the one before it was taken, 2msk for the Gram matrix
-    if k columns are new, and s³/3 for its factor (m²s + m³/3 where s > m). All but the product is in float64. Memory beside A:
-    some vectors of length N, and two copies of the s columns.
+    if k columns are new, and s³/3 for its factor (m²s + m³/3 where s > m). All but the product is in float64.
+    Memory beside A: some vectors of length N, and two copies of the s columns.
 
     References
     ----------

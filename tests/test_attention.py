@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.utils.checkpoint
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from rfteach import attention, attention_engine
@@ -838,3 +839,32 @@ def test_the_layer_learns(gated, device):
     half(y, y, y)[0].sum().backward()
     assert half(y, y, y)[0].dtype == torch.bfloat16
     assert all(p.grad.isfinite().all() for p in half.parameters())
+
+
+@pytest.mark.parametrize("lead", [(2,), (2, 3)], ids=str)
+@pytest.mark.parametrize("n", [(5, 3), (40, 300), (1100, 1)], ids=str)
+def test_other_numbers_of_keys(lead, n):
+    q, k = (torch.from_numpy(data(*lead, size, 4, seed=s)) for s, size in enumerate(n))
+    W = torch.from_numpy(attention_frequencies(8, 4, random_state=0))
+    o = random_feature_attention(q.float(), k.float(), k.float(), frequencies=W)
+    weights = torch.exp(q / 4**0.25 @ W.mT) @ torch.exp(k / 4**0.25 @ W.mT - k.square().sum(-1, keepdim=True) / 4).mT
+    assert torch.allclose(o.double(), weights @ k / weights.sum(-1, keepdim=True), atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_small_values_far_from_the_frequencies(causal):
+    """Powers of the key are as small as those of the query are large: values must not be lost between them."""
+    q, k, v, W = (torch.tensor([[value]]) for value in (5.9, -5.9, 2.0**-31, 11.0))
+    o = random_feature_attention(q, k, v, frequencies=W, scale=1.0, causal=causal)
+    assert np.isclose(float(o), 2.0**-31, rtol=1e-5, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # in torch's own forward derivatives
+@pytest.mark.parametrize("causal", [False, True])
+def test_forward_derivatives(causal):
+    q, k, v, direction = (torch.from_numpy(data(20, 4, seed=s)) for s in range(4))
+    f = lambda q: random_feature_attention(q, k, v, causal=causal, n_components=8, random_state=0)
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(f(forward_ad.make_dual(q, direction))).tangent
+    difference = (f(q + 1e-5 * direction) - f(q - 1e-5 * direction)) / 2e-5
+    assert torch.allclose(tangent, difference, atol=1e-6)
