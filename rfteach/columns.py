@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .arrays import all_or_nothing, refuse_masked
-from .checks import integer, weights
+from .checks import integer, is_missing, weights
 
 # %% ../nbs/13a_columns.ipynb #13a3da1f
 _MISSING, _THERE, _OTHER = "missing", "there", "other"
@@ -59,7 +59,7 @@ def _read(values, name, warn):
     if A.dtype.kind in "fiu" and not categories:
         A = A.astype(np.float64)
     elif A.dtype.kind in "OUbT" or categories:
-        A = np.array([*(None if _is_gap(v) else v for v in A), None], dtype=object)[:-1]  # one-dimensional at any rate
+        A = np.array([*(None if is_missing(v) else v for v in A), None], dtype=object)[:-1]  # one-dimensional at any rate
         here = [v for v in A if v is not None]
         numbers = [_is_number(v) for v in here]
         if not categories and all(numbers):
@@ -92,11 +92,6 @@ def _are_numbers(words):
     except ValueError:
         return False
 
-
-def _is_gap(v):
-    """None, NaN, NaT or pandas' NA."""
-    return v is None or type(v).__name__ in ("NAType", "NaTType") or (isinstance(v, (float, np.floating)) and v != v)
-
 # %% ../nbs/13a_columns.ipynb #13a45ff1
 def _learn(A, name, w, max_levels):
     """The `_Column` of a column with weights w > 0."""
@@ -125,7 +120,7 @@ def _key(v):
     """A level as text; 1 and 1.0 are the same one."""
     if _is_number(v) and v == v // 1:
         v = int(v)
-    return _MISSING if _is_gap(v) else str(v)
+    return _MISSING if is_missing(v) else str(v)
 
 
 def _write(A, column, out):

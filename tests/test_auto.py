@@ -4,7 +4,7 @@ import pickle
 from dataclasses import replace
 from functools import partial
 
-import matplotlib
+import matplotlib.pyplot
 import numpy as np
 import pandas as pd
 import pytest
@@ -354,6 +354,7 @@ def test_report_plot_pickle_clone():
     assert len(frame) > 20 and set(frame["kernel"]) == {*FAMILIES, "plane", "constant"}
     ax = model.plot_report(most=5)
     assert len(ax.get_yticks()) == 5
+    matplotlib.pyplot.close(ax.figure)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
     np.testing.assert_array_equal(clone(model).fit(X, y).predict(X), model.predict(X))
 
