@@ -305,7 +305,7 @@ def as_csr(X: Sparse, *, name: str = "X", device: Device | None = None) -> tuple
         raise ValueError(f"{name}: Expected 2D array, got {len(X.shape)}D array of shape {X.shape}")
     if 0 in X.shape:
         raise ValueError(f"{name} is empty: got shape {X.shape}, expected at least one row and one column")
-    if device is not None and str(device).split(":")[0] != "cpu":
+    if resolve_device(device).type != "cpu":
         raise ValueError(
             f"{name} is sparse, which is worked on on the CPU only, but device={device!r} was asked for"
         )

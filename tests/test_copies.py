@@ -230,6 +230,17 @@ def test_weights_below_the_range_of_the_targets():
     assert means.item() == pytest.approx(2.75) and means.dtype == torch.float32
 
 
+def test_sparse_rows_are_worked_on_on_the_cpu(device):
+    rows = sp.eye(3, format="csr")
+    with pytest.raises(ValueError, match="device='nonsense' is not available"):
+        as_csr(rows, device="nonsense")
+    if device == "cpu":
+        assert (as_csr(rows, device=device)[0] != rows).nnz == 0
+    else:
+        with pytest.raises(ValueError, match="X is sparse, which is worked on on the CPU only, but device='cuda'"):
+            as_csr(rows, device=device)
+
+
 def test_entries_of_a_sparse_matrix_that_stand_at_one_place():
     """Two entries of 1 are one of 2, for what is kept of rows and for a fit."""
     split = sp.csr_matrix(([1.0, 1.0, 2.0, 5.0], [0, 0, 0, 1], [0, 2, 3, 4]), shape=(3, 2))
@@ -237,8 +248,6 @@ def test_entries_of_a_sparse_matrix_that_stand_at_one_place():
     first, second = as_csr(split)[0], as_csr(whole)[0]
     with pytest.raises(ValueError, match="X: Expected 2D array, got 1D array"):
         as_csr(sp.coo_array([1.0, 0.0, 2.0]))
-    with pytest.raises(ValueError, match="device='nonsense' is not available"):
-        as_csr(whole, device="nonsense")
     np.testing.assert_array_equal(row_hashes(first), row_hashes(second))
     assert split.nnz == 4, "what came in was changed"
     fits = [RandomFeatureRidge(RandomFourierFeatures(random_state=0), alpha=0.1).fit(X, [1.0, 3.0, 0.0]).predict(whole) for X in (split, whole)]
