@@ -95,7 +95,7 @@ def _refuse_overflow(q, k, v, squares, tilt, scale):
         )
     e = math.log2(info.max)
     bits = math.sqrt(scale * (1 - 4 * tilt) * longest) * max(rows) - tilt * longest + scale * rows[1] ** 2 / 2
-    return 0 < peak < 2 ** (e / 8) and LOG2_E * bits + math.log2(k.shape[-2] * max(peak, 1 / peak)) < e - 8
+    return 2 ** (-e / 2) < peak < 2 ** (e / 8) and LOG2_E * bits + math.log2(k.shape[-2] * max(peak, 1 / peak)) < e - 8
 
 # %% ../nbs/11b_attention_engine.ipynb #482207ab
 def per_key(T: torch.Tensor, k: torch.Tensor, name: str) -> torch.Tensor:

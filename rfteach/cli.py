@@ -215,11 +215,11 @@ def time_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> i
     machine, dtype = measure(), "float32" if args.float32 else "float64"
     for name in names:
         found = cost(name, args.rows, args.inputs, n_components=args.features, k=args.targets, machine=machine, dtype=dtype)
-        lines.append(f"{name:26}{_duration(found.seconds):>12}{_size(found.memory):>12}   {COUNTED[name].what}")
+        lines.append(f"{name:26}{_duration(found.seconds):>12} {_size(found.memory):>11}   {COUNTED[name].what}")
     with _reader_may_leave():
-        print(f"{torch.get_num_threads()} threads, float64: {machine.products / 1e9:.3g} G operations in products, "
+        print(f"threads: {torch.get_num_threads()}; float64: {machine.products / 1e9:.3g} G operations in products, "
               f"{machine.functions / 1e6:.3g} M functions, {machine.numbers / 1e6:.3g} M numbers in a second")
-        print(f"{args.rows} rows, {args.inputs} inputs:", *lines, sep="\n")
+        print(f"rows: {args.rows}; inputs: {args.inputs}", *lines, sep="\n")
     return 0
 
 

@@ -375,8 +375,8 @@ def weighted_quantile(T: torch.Tensor, w: torch.Tensor, coverage: float, n_place
     coverage = number("(0, 1)", coverage=coverage)
     least = coverage * (float(w.sum()) + float(w.mean()) * (len(w) / n_places)) * (1 - 1e-12)
     if least > float(w.sum()):
-        raise ValueError(f"coverage={coverage:g} needs at least {int(np.ceil(coverage / (1 - coverage) - 1e-9))} rows, "
-                         f"got {len(w)}" + f" at {n_places} places" * (n_places < len(w)))
+        units, wanted = "rows" if n_places == len(w) else "places with rows", np.ceil(coverage / (1 - coverage) - 1e-9)
+        raise ValueError(f"coverage={coverage:g} needs at least {int(wanted)} {units}, got {n_places}")
     order = T.argsort(1)
     reached = w[order].cumsum(1) >= least
     reached[:, -1] = True
@@ -500,7 +500,7 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
     F = _table(F, "F")
     r = as_tensor(residuals, name="residuals", ndim=(1, 2))[0]
     r = _table(r[:, None] if r.ndim == 1 else r, "residuals")
-    place = np.arange(len(F)) if place is None else np.asarray(place)
+    place = np.arange(len(F)) if place is None else as_tensor(place, name="place", ndim=1)[0].cpu().numpy()
     same_rows(F=F, residuals=r, place=place)
     v = _above_zero(w, torch.from_numpy(F)).numpy()
     first, place, w, roots = _at_places(place, v, np.sqrt(abs(r)))

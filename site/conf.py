@@ -1,5 +1,6 @@
 """Sphinx settings of the offline site; ``build.py`` runs Sphinx with them."""
 
+import re
 import sys
 from importlib.metadata import files
 from pathlib import Path
@@ -116,6 +117,12 @@ def name_folds(app, page, template, context, doctree):
     context["body"] = context.get("body", "").replace('<summary aria-label="Toggle hidden content">', "<summary>")
 
 
+def keep_punctuation(app, page, template, context, doctree):
+    """Keep what follows a formula without a space on its line."""
+    formula = r'<span class="math notranslate nohighlight">\\\(.*?\\\)</span>'
+    context["body"] = re.sub(rf"({formula}[^\w\s<&][^\s<&]{{0,3}})", r'<span class="joined">\1</span>', context.get("body", ""), flags=re.DOTALL)
+
+
 def skip_member(app, what, name, obj, skip, options):
     """Leave out what other libraries' base classes have, and what scikit-learn makes for metadata routing."""
     home = getattr(getattr(obj, "fget", obj), "__module__", None) or ini["lib_name"]
@@ -137,5 +144,6 @@ def setup(app):
     app.config.html_math_renderer = "local"
     app.connect("html-page-context", add_source_link)
     app.connect("html-page-context", name_folds)
+    app.connect("html-page-context", keep_punctuation)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("build-finished", copy_mathjax)

@@ -301,7 +301,8 @@ def test_edges():
     (lambda A, y: local_scale(A, y, place=np.arange(39)), ValueError, "place"),
     (lambda A, y: local_scale(A, y, place=np.zeros(40)), ValueError, "rows of one place must be equal in F"),
     (lambda A, y: local_scale(A[:8].repeat(5, 0), y, place=np.repeat(np.arange(8), 5)).half_widths(A), ValueError,
-     "coverage=0.9 needs at least 9 rows, got 40 at 8 places"),
+     "coverage=0.9 needs at least 9 places with rows, got 8"),
+    (lambda A, y: local_scale(A, y, place=np.ones((40, 2))), ValueError, "place: Expected 1D array"),
     (lambda A, y: local_scale(A, y).half_widths(A[:, :2]), ValueError, "F"),
     (lambda A, y: interval_score(y, y, y, 0.0), ValueError, "coverage"),
 ])

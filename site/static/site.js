@@ -6,6 +6,10 @@ window.ready = new Promise((done) => addEventListener("DOMContentLoaded", async 
     const room = formula.parentElement.closest("p, li, td, th, dd, summary, h1, h2, h3, h4, article");
     formula.classList.toggle("wide", formula.offsetWidth > room.clientWidth);
   });
+  document.querySelectorAll(".cell_output img").forEach(async (image) => {
+    await image.decode();
+    image.classList.toggle("panels", image.naturalWidth > 2 * image.naturalHeight);
+  });
   new ResizeObserver(mark).observe(document.querySelector("article"));
   await MathJax.startup.promise;
   const ruler = document.querySelector("article").appendChild(document.createElement("div"));
