@@ -589,7 +589,8 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     are those that were chosen, and with "auto" before them six fits of each metric on four fifths of the rows for each
     part that is left out: one part from 1000 rows on, five up to 200. Memory for four
     n × n matrices, n up to ``n_subsample``; then what the solver takes. All is done with the distinct rows of positive
-    weight, so that a weight of two means the same as the row twice; EigenPro takes each once. In float64.
+    weight, so that a weight of two means the same as the row twice, except where rows repeat by nature
+    (`rfteach.copies.row_groups`); EigenPro takes each once. In float64.
 
     References
     ----------

@@ -193,10 +193,11 @@ class FeatureMap:
     """
 
     signed, _half = False, -0.5  # whether features have both signs; half of the sign of ‖y‖² in h
+    _base = LOG2_E  # what products with W are multiplied by: exponents are to base two
 
     def __init__(self, W: torch.Tensor, tilt: float = 0.0, scale: float = 1.0):
         self.tilt, self.scale, self.N = tilt, scale, W.shape[-2]
-        self.W = W * (LOG2_E * math.sqrt(scale * (1 - 4 * tilt)))
+        self.W = W * (self._base * math.sqrt(scale * (1 - 4 * tilt)))
         self.squares = W.square().sum(-1)
         self.c = LOG2_E * 2 * tilt * self.squares[..., None, :]
 
@@ -250,11 +251,11 @@ class CosineMap(FeatureMap):
     A state (R, V) is that of `FeatureMap`, with one R for all features, of shape (..., 1, 1), and is what `add` gives.
     """
 
-    signed, _half = True, 0.5
+    signed, _half, _base = True, 0.5, 1.0  # angles, not exponents
 
     def __init__(self, W: torch.Tensor, scale: float = 1.0):
         super().__init__(W, scale=scale)
-        self.W, self.N = W * math.sqrt(scale), 2 * W.shape[-2]  # angles, not exponents
+        self.N *= 2
 
     def keys(self, k, h, m):
         """Features of keys relative to R, the largest h of these keys and of those before, m."""

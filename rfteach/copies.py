@@ -100,11 +100,11 @@ _FEW, _COMPARED, _ORDERS = 10, 300, 99  # different rows that copies by mistake 
 def repeats_by_nature(X: torch.Tensor | Sparse, Y: torch.Tensor, rows: np.ndarray, group: np.ndarray) -> bool:
     """Whether copies of rows are observations in their own right.
 
-    That takes four of each row in the mean, where no row counts for more than twenty, or two where ten or more different
-    rows, of 300 of these at most, are all equally far from each other, and copies whose targets are not all equal; and that
-    the rows are not places: two columns that have more values than half of the different rows, of 300 of these at most, or
-    one such column, or numbers of copies more even than chance, and neighbours that foretell them. For two to nine different
-    rows, ten of each are enough.
+    That takes four of each row in the mean, where no row counts for more than twenty, or two where ten or more
+    different rows, of 300 of these at most, are all equally far from each other, and copies whose targets are not all
+    equal; and that the rows are not places: two columns that have more values than half of the different rows, of 300
+    of these at most, or one such column, or numbers of copies more even than chance, and neighbours that foretell them.
+    For two to nine different rows, ten of each are enough.
 
     Parameters
     ----------

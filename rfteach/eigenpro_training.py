@@ -195,6 +195,7 @@ def stopping_rules(settings, best, skip=0):
 
 # %% ../nbs/08c_eigenpro_training.ipynb #bcc7be6e
 ENOUGH = 500  # rows that are held out, in turn, to choose the number of epochs
+_FINE = 10  # epochs up to the best one, or half of them all, with which they are no coarse measure
 
 
 @dataclass
@@ -229,7 +230,7 @@ def choose_epochs(settings, data, limit, seed, mistakes, share=lambda descent: d
             better = losses[least] < min(best.losses)
             if better:
                 best = Choice(limit, least, factor, losses)
-            early = 2 * least < min(limit, 20)
+            early = least < min(limit / 2, _FINE)
             if settings.step_size != "auto" or not early or not (better or factor == 1):
                 return best
             factor /= 4

@@ -108,8 +108,8 @@ def by_others(spectrum: Spectrum, B: torch.Tensor, w: torch.Tensor, lam: float, 
 
 class LeftOutMixin:
     r"""What intervals and probabilities rest on. ``_fit`` sets ``_unseen``, the places and predictions that `left_out`
-    takes; ``_leaves_out`` says when it does. To ``error_`` and ``errors_`` of the
-    means of copies is added what copies differ by, which no prediction can tell. ``_kept``, where there is such a method, gives what ``_conclude`` has not kept.
+    takes; ``_leaves_out`` says when it does. To ``error_``, ``errors_`` and ``cv_errors_``
+    of the means of copies is added what copies differ by, which no prediction can tell. ``_kept``, where there is such a method, gives what ``_conclude`` has not kept.
     """
 
     _leaves_out = "n_folds other than None, and more than one different row"
@@ -122,6 +122,8 @@ class LeftOutMixin:
             self.error_ = self.error_ + spread
             if "chosen_" in vars(self):
                 self.errors_ = {name: error + spread for name, error in self.errors_.items()}
+            if "cv_errors_" in vars(self):
+                self.cv_errors_ = self.cv_errors_ + np.expand_dims(spread, -1)
 
     @property
     def left_out_(self) -> LeftOut:

@@ -144,9 +144,9 @@ def solve_qr(A: torch.Tensor, y: torch.Tensor, lam: float) -> torch.Tensor:
     if N <= n:
         M = torch.cat([A, y], 1)
         if lam > 0:
-            bottom = torch.zeros(N, M.shape[1], dtype=A.dtype, device=A.device)
-            bottom.diagonal().fill_(root)
-            M = torch.cat([M, bottom])
+            top = torch.zeros(N, M.shape[1], dtype=A.dtype, device=A.device)
+            top.diagonal().fill_(root)
+            M = torch.cat([top, M])
         mode = "reduced" if needs_grad(A, y) else "r"
         R = torch.linalg.qr(M, mode=mode).R
         R, right = R[:N, :N], R[:N, N:]
@@ -154,15 +154,15 @@ def solve_qr(A: torch.Tensor, y: torch.Tensor, lam: float) -> torch.Tensor:
     else:
         M = A.T
         if lam > 0:
-            M = torch.cat([M, root * torch.eye(n, dtype=A.dtype, device=A.device)])
+            M = torch.cat([root * torch.eye(n, dtype=A.dtype, device=A.device), M])
         Q, R = torch.linalg.qr(M)
         R, right = R, y
     tol = torch.finfo(A.dtype).eps * max(n, N)
     if root <= tol * float(R.detach().diagonal().abs().max()):  # R may be singular
-        return _solve_svd(R, right, 0.0) if Q is None else Q[:N] @ _solve_svd(R.T, right, 0.0)
+        return _solve_svd(R, right, 0.0) if Q is None else Q[-N:] @ _solve_svd(R.T, right, 0.0)
     if Q is None:
         return torch.linalg.solve_triangular(R, right, upper=True)
-    return Q[:N] @ torch.linalg.solve_triangular(R.T, right, upper=False)
+    return Q[-N:] @ torch.linalg.solve_triangular(R.T, right, upper=False)
 
 
 def reduced_svd(A: torch.Tensor, rcond: float | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

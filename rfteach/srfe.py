@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .bpdn import attempt_bpdn, path_solutions
 from .checks import integer, number
-from .copies import spread_of_copies
 from .expansion import SparseExpansion
 from .intervals import IntervalMixin
 from .selection import left_out_parts
@@ -264,11 +263,6 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
         self.n_iter_ = max(1, *(found.n_iter for found in solutions))
         C = torch.from_numpy(np.array([found.coef for found in solutions]))
         return C, torch.from_numpy(np.stack(residuals, 1) / np.sqrt(w)[:, None]).to(units) if auto else None
-
-    def _conclude(self, X, Y, w):
-        super()._conclude(X, Y, w)
-        spread = spread_of_copies(X, Y, weight=w).cpu().numpy()[:, None]
-        self.cv_errors_ = self.cv_errors_ + self._shaped(spread)
 
     @property
     def tolerances_(self):

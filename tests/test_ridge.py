@@ -154,6 +154,15 @@ def test_large_penalties(a, y, lam, dtype, method):
     np.testing.assert_allclose(c, a * (y / lam), rtol=8 * np.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_penalty_above_all_singular_values_costs_no_digits(shape, method):
+    A, y = system(*shape)
+    for lam in 2.0 ** np.arange(5, 65, 10):
+        truth = exact(A, y, lam)
+        assert np.linalg.norm(ridge(A, y, lam, method=method) - truth) < 1e-14 * np.linalg.norm(truth), lam
+
+
 def test_an_output_of_zeros_costs_no_digits(monkeypatch):
     """In float32, 0 / 0 in its steps had all outputs solved again by QR."""
     monkeypatch.setattr("rfteach.ridge.solve_qr", lambda *_: pytest.fail("QR"))
