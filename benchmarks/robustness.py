@@ -73,8 +73,9 @@ class Case:
     parts : dict or None
         Parameters under which ``partial_fit`` is offered; None where it never is.
     large : tuple or None
-        Rows, parameters, and number of features for a run whose n × N matrix would not fit, where memory
-        is promised to be bounded by data, result, coefficients and the budget for a block.
+        Rows n, parameters, number N of features, and how many numbers the systems may take that are solved, for a run
+        whose n × N matrix would be half as large again as what `held` allows, where memory is promised to be bounded
+        by data, result, systems and the budget for a block.
     refuses : callable
         Takes X and y; whether a ValueError is the right answer, because the mathematics has none.
     float32 : float
@@ -167,31 +168,32 @@ def cases():
     def waves(N=8):
         return RandomFourierFeatures(bandwidth="median", n_components=N, random_state=0)
 
+    step = 6 * 200**2 + 2 * 2000**2  # 2000 rows tell the step
     eigen, size = dict(kernel=["gaussian", "laplacian"]), dict(max_iter=1, cache=None, n_subsample=100, batch_size=100)
     found = [
-        Case(waves, dict(form=["phase", "paired"]), True, large=(20_000, dict(n_components=400), 400)),
+        Case(waves, dict(form=["phase", "paired"]), True, large=(40_000, dict(n_components=400), 400, 6 * 400**2)),
         Case(lambda: NystroemFeatures(n_components=6, random_state=0), dict(n_components=[3, 5]),
-             seen=products, rounding=1e-6, large=(20_000, dict(n_components=400), 400)),
+             seen=products, rounding=1e-6, large=(40_000, dict(n_components=400), 400, 6 * 400**2)),
         Case(lambda: RandomFeatureRidge(waves()), dict(alpha=[0.1, "gcv"]), True, True, parts=dict(alpha=0.1),
-             large=(40_000, dict(features=waves(200)), 200)),
+             large=(40_000, dict(features=waves(200)), 200, 6 * 200**2)),
         Case(lambda: RandomFeatureRidgeClassifier(waves(), alpha=0.1), dict(alpha=[0.1, "gcv"]), True, parts={},
-             refuses=one_label, large=(40_000, dict(features=waves(200)), 200)),
+             refuses=one_label, large=(40_000, dict(features=waves(200)), 200, 6 * 200**2)),
         Case(KernelRidgeRegressor, dict(alpha=[0.1, "loo"]), True, True, rounding=1e-6,
-             large=(4_000, dict(alpha=1.0, n_landmarks=200, tol=1e-3, memory=0), 200)),
+             large=(4_000, dict(alpha=1.0, n_landmarks=200, tol=1e-3, memory=0), 4_000, 6 * 200**2)),
         Case(lambda: StreamingRidge("gcv"), dict(alpha=[1.0, "gcv"]), targets=True, parts={}),
         Case(lambda: RBFRegressor(6, random_state=0), dict(n_centers=[3, 5]), targets=True,
-             rounding=1e-6, large=(40_000, dict(n_centers=200), 200)),
+             rounding=1e-6, large=(40_000, dict(n_centers=200), 200, 6 * 200**2)),
         Case(lambda: SRFERegressor(20, n_folds=2, random_state=0), dict(order=[1, 2]), targets=True),
         Case(lambda: HARFERegressor(8, bandwidth="scale", random_state=0), dict(bandwidth=["scale", "auto"]), True,
              True),
         Case(lambda: EigenProRegressor(max_iter=3, random_state=0), eigen, True, True, parts={},
-             large=(5_000, size, 5_000)),
+             large=(5_000, size, 5_000, 6 * 100**2)),
         Case(lambda: EigenProClassifier(max_iter=3, random_state=0), eigen, True, parts={}, refuses=one_label,
-             large=(5_000, size, 5_000)),
+             large=(5_000, size, 5_000, 6 * 100**2)),
         Case(lambda: CentersRegressor(centers=8, max_iter=3, random_state=0), dict(centers=[4, 8]), True, True, parts={},
-             rounding=1e-6, large=(20_000, dict(centers=200, max_iter=1), 200)),
+             rounding=1e-6, large=(120_000, dict(centers=200, max_iter=1), 200, step)),
         Case(lambda: CentersClassifier(centers=8, max_iter=3, random_state=0), dict(centers=[4, 8]), True, parts={},
-             rounding=1e-6, refuses=one_label, large=(20_000, dict(centers=200, max_iter=1), 200)),
+             rounding=1e-6, refuses=one_label, large=(120_000, dict(centers=200, max_iter=1), 200, step)),
         Case(lambda: GradientPCA(random_state=0), dict(alpha=[0.0, 0.1]), True, parts={}, seen=products),
         Case(lambda: SparsePCE(3), dict(degree=[1, 2]), True, True),
         Case(lambda: AnisotropicKernelPCA(2), dict(n_components=[1, 2]), True, seen=products),
@@ -200,10 +202,10 @@ def cases():
         Case(lambda: AdaptiveFeatureRegressor(12, 2, n_frequencies=3, max_iter=3, random_state=0),
              dict(n_components=[6, 12]), True, True),
         Case(lambda: RFMRegressor(n_rounds=1, metric="full"), dict(n_rounds=[0, "auto"]), True, True, rounding=1e-6,
-             large=(20_000, dict(n_rounds=0, n_subsample=200, n_centers=200, alpha=0.1), 200)),
+             large=(40_000, dict(n_rounds=0, n_subsample=200, n_centers=200, alpha=0.1), 200, 6 * 200**2)),
         Case(lambda: RFMClassifier(n_rounds=1, metric="full", alpha=0.1), dict(n_rounds=[0, "auto"]), True,
              rounding=1e-6, refuses=one_label,
-             large=(20_000, dict(n_rounds=0, n_subsample=200, n_centers=200), 200)),
+             large=(40_000, dict(n_rounds=0, n_subsample=200, n_centers=200), 200, 6 * 200**2)),
         Case(lambda: AutoKernelRegressor(time_budget=1e-9), dict(random_state=[0, 1]), True, True, rounding=1e-5,
              skip=("dtypes", "not finite")),  # one candidate, whatever the clock says
         Case(lambda: AutoKernelClassifier(time_budget=1e-9), dict(random_state=[0, 1]), True, rounding=1e-5,
@@ -681,12 +683,18 @@ def memory(case, draw):
     if not os.access("/proc/self/clear_refs", os.W_OK):  # no high-water mark to reset here
         return 0
     draw(st.none(), "once")  # one input is all there is
-    n, _, N = case.large
-    extra, held = child(type(case.make()).__name__)
-    allowed = held + 2**20 + SLACK
+    n, _, N, _ = case.large
+    extra, result = child(type(case.make()).__name__)
+    allowed = held(case, result)
     found, promised, whole = (f"{v / 2**20:.1f} MiB" for v in (extra, allowed, 8 * n * N))
     assert extra <= allowed, f"{found}, promised {promised}; n × N takes {whole}"
     return 1
+
+
+def held(case, result):
+    """Bytes that a large run may take: four copies of rows and targets, the result, systems, a block, and SLACK."""
+    n, _, _, systems = case.large
+    return 4 * 8 * n * (COLUMNS + 1) + result + 8 * systems + 2**20 + SLACK
 
 
 def child(name):
@@ -699,14 +707,15 @@ def child(name):
 
 
 SLACK = 24 * 2**20  # libraries, and what the allocator keeps
+COLUMNS = 3
 
 
 def memory_here(name):
-    """The child's part: peak beyond what was there, and what data, result and coefficients may take."""
+    """The child's part: peak beyond what was there, and the size of the result, in bytes."""
     case = cases()[name]
-    n, parameters, N = case.large
+    n, parameters, *_ = case.large
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(n, 3))
+    X = rng.normal(size=(n, COLUMNS))
     y = np.arange(n) % 2 if is_classifier(case.make()) else np.sin(X[:, 0])
     with memory_budget(2**20):
         value(case.make().fit(X[:64], y[:64]), X[:64])
@@ -714,8 +723,7 @@ def memory_here(name):
         before = status("VmRSS")
         model = case.make().set_params(**parameters).fit(X, y)
         result = value(model, X)
-    held = 4 * (X.nbytes + y.nbytes) + result.nbytes + 6 * 8 * min(N, 400) ** 2  # EigenPro's are 100 × 100
-    print(json.dumps([max(status("VmHWM") - before, 0), held]))
+    print(json.dumps([max(status("VmHWM") - before, 0), result.nbytes]))
 
 
 CHECKS = {"shapes": shapes, "dtypes": dtypes, "scales": scales, "layouts": layouts, "frames": frames,

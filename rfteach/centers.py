@@ -612,7 +612,7 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
 
     An epoch takes 2np(d + 2r) FLOPs and np kernel values, at most half as many again with a delay, and n/BT
     projections of 2p²r. Memory is 16p² bytes for the factor of the kernel matrix of the centres up to 12 000 of them,
-    and 3Bp entries; X and y are only read.
+    3Bp entries, and 64 MB at first for 2000 rows that the step is measured at; X and y are only read.
 
     `predict_interval` rests on the rows that were held out, and on what was said of them in the epoch that was chosen.
 

@@ -152,6 +152,17 @@ def test_a_protocol_that_is_not_of_the_package():
     assert fingerprint(one) == fingerprint(one) != fingerprint(two) != fingerprint(partial(two, device="cuda"))
 
 
+def test_a_function_inside_of_another_one_of_the_package_is_refused():
+    """Its own lines would not tell what it reaches; one of the same name at the top is another one."""
+    def harfe(seed, device):
+        return {"q": 1.0}
+
+    for name in ("rfteach.pursuit", "rfteach.evidence.sparse"):
+        harfe.__module__ = name
+        with pytest.raises(LookupError, match=f"{name}, .*harfe is not at its top"):
+            fingerprint(harfe)
+
+
 # On the library
 
 @pytest.fixture

@@ -73,7 +73,7 @@ SETTINGS = [
     "sensitivity.model", "sensitivity.noise", "settings", "settle.C", "shape",
     "share_attributes.model", "sigmas", "sign", "single", "sizes", "slider.start",
     "slider.values", "slopes", "smoothed.w", "solver", "source", "sparse", "spec",
-    "split", "standardize", "statistic", "store.C", "store.model", "store.reach",
+    "split", "standardize", "stated", "statistic", "store.C", "store.model", "store.reach",
     "sums", "supports", "symmetric_.G", "talk", "targets_of_rows.T",
     "targets_of_rows.like", "tell", "tensors", "thing", "tier", "tile", "tiles.m",
     "time_budget", "timeout", "title", "to_module.model", "tol", "topic", "topics",

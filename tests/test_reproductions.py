@@ -22,7 +22,7 @@ from rfteach.evidence.published import ENTRIES, ORIGINS, SOURCES, Entry
 from rfteach.evidence.report import COLUMNS, by_origin, counts, markdown_report, once, tally, text_report, write_report
 from rfteach.evidence.reproductions import VERDICTS, judge
 from rfteach.evidence.run import EXPERIMENTS, findings, load_results, plan, reproduce, topic_names
-from rfteach.evidence.verdicts import compare, corrected_error, half_digit, least_error, standard_error
+from rfteach.evidence.verdicts import FALSE_ALARM, compare, corrected_error, half_digit, least_error, standard_error
 
 FULL = Path(__file__).parent.parent / "benchmarks/results/reproductions/results.jsonl"
 FAST_SECONDS = 600
@@ -174,6 +174,21 @@ def test_scale_of_a_count():
     """That none of ten is found can be decided, though 30 % of none are none."""
     assert compare([0] * 20, "0").verdict == "not decidable" and compare([0] * 20, "0", scale=10).verdict == "reproduced"
     assert compare([4] * 20, "0", scale=10).verdict == "differs"
+    assert compare([7] * 20, "10", scale=10).verdict == compare([7], "10", None, scale=7).verdict == "differs"
+    half_once = stats.t.isf(FALSE_ALARM / 2, 19) * 0.5 * math.sqrt(1 + 1 / 20)
+    assert compare([10] * 20, "10", scale=10).tolerance == pytest.approx(half_once)
+
+
+def test_a_stated_error_counts_and_not_the_runs():
+    draws = np.random.default_rng(0).normal(10, 1, size=10)
+    for runs in (1, 5, None):
+        assert compare(draws, "9.00", runs, stated=0.1).se == pytest.approx(math.hypot(standard_error(draws), 0.1))
+    assert compare([10.0] * 5, "9.00", stated=0.1).verdict == "differs"
+    assert compare([10.0] * 5, "9.00", stated=0.5).verdict == "not decidable"
+    assert judge(entry("9.00", stated=0.1), draws).se == compare(draws, "9.00", stated=0.1).se
+    stated = {e.value: e.stated for e in ENTRIES if e.stated}
+    assert stated == {"4.395": 0.099, "3.755": 0.084}
+    assert not any("standard error" in e.remark + e.another for e in ENTRIES), "a stated error is a number of its entry"
 
 
 @pytest.mark.parametrize("r, verdict", [(2, "not decidable"), (5, "reproduced")])

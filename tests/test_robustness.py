@@ -368,7 +368,15 @@ def test_the_sound_one_passes(check):
     assert found["inputs"] > 0 and not found["failures"], found
 
 
-HOLDS_ALL = Case(HoldsAll, {}, large=(40_000, {"n_components": 400}, 400))
+HOLDS_ALL = Case(HoldsAll, {}, large=(40_000, {"n_components": 400}, 400, 6 * 400**2))
+
+
+@pytest.mark.parametrize("name", [name for name, case in TABLE.items() if case.large])
+def test_the_memory_check_could_fail(name):
+    """To hold the n × N matrix, beside the result, would be half as much again as what is allowed."""
+    n, _, N, _ = TABLE[name].large
+    result = 8 * n * N if hasattr(TABLE[name].make(), "get_feature_names_out") else 8 * n
+    assert 8 * n * N + result > 1.5 * robustness.held(TABLE[name], result)
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no high-water mark to reset here")

@@ -202,13 +202,16 @@ def fingerprint(run: Callable) -> str:
     Raises
     ------
     LookupError
-        If a module on the way hides what it uses or stores; the message names the module.
+        If a module on the way hides what it uses or stores, or the function stands inside of another one of the
+        package; the message names the module.
     """
     settings = ""
     while isinstance(run, partial):
         settings += repr((run.args, sorted(run.keywords.items())))
         run = run.func
-    if run.__name__ in _package().names(run.__module__):
-        return _package().digest(run.__module__, run.__name__, settings)
+    if names := _package().names(run.__module__):
+        if run.__qualname__ not in names:
+            raise LookupError(f"{run.__module__}, {run.__qualname__} is not at its top; To mend: a function that is")
+        return _package().digest(run.__module__, run.__qualname__, settings)
     source = textwrap.dedent(inspect.getsource(run))
     return hashlib.sha1((settings + source).encode()).hexdigest()[:12]

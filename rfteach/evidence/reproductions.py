@@ -71,7 +71,8 @@ def judge(entry: Entry, values: Sequence[float]) -> Finding:
     ValueError
         If there is no repetition.
     """
-    found = compare(values, entry.printed, entry.runs, statistic=entry.statistic, scale=entry.scale)
+    given = dict(statistic=entry.statistic, scale=entry.scale, stated=entry.stated)
+    found = compare(values, entry.printed, entry.runs, **given)
     low, high = found.interval
     verdict, reason = found.verdict, "" if found.verdict == "reproduced" else entry.remark
     if entry.dependent:

@@ -118,8 +118,8 @@ for _degrees, _seconds in (((4, 4), 0.4), ((8, 4), 0.4), ((14, 6), 1.5)):
     )
 _ALL = dict(n_components=4000, supports="all")
 for _name, _seconds, _settings in (
-    ("HTP on order-2 features of scale 8", 12, dict(n_components=2000, order=2, bandwidth=1 / 8)),
-    ("HTP on order-2 features of scale 4", 13, dict(n_components=2000, order=2, bandwidth=1 / 4)),
+    ("HTP on order-2 features of scale 8", 1.6, dict(order=2, bandwidth=1 / 8, pursuit="harfe", **_ALL)),
+    ("HTP on order-2 features of scale 4", 1.6, dict(order=2, bandwidth=1 / 4, pursuit="harfe", **_ALL)),
     ("HTP on order-1 features", 7.9, dict(order=1, pursuit="harfe", **_ALL)),
     ("HTP on order-20 features", 5.2, dict(order=20, bandwidth="median", pursuit="harfe", **_ALL)),
     ("ridge on order-1 features", 0.4, dict(order=1, sparsity=4000, **_ALL)),

@@ -87,7 +87,7 @@ class Comparison:
 
 
 def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | None = 1, *,
-            statistic: str = "mean", scale: float | None = None) -> Comparison:
+            statistic: str = "mean", scale: float | None = None, stated: float | None = None) -> Comparison:
     """Compare repetitions with a printed value, equations (15.1) to (15.4).
 
     Parameters
@@ -101,7 +101,10 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
     statistic : {"mean", "median"}, default "mean"
         A median of positive values is one of logarithms.
     scale : float or None, default None
-        What (15.4) takes 30 % of; by default the printed value. For a count, how many there could be.
+        What (15.4) takes 30 % of; by default the printed value. For a count, which has no rounding, how many there
+        could be.
+    stated : float or None, default None
+        Standard error that is printed with a mean; `runs` does not count then.
 
     Returns
     -------
@@ -123,16 +126,17 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
     logs = statistic == "median" and min(*values, *theirs) > 0
     x, p = (np.log(values), np.log(theirs)) if logs else (values, theirs)
     ours, theirs, difference = float(center(values)), float(center(theirs)), float(center(x) - center(p))
-    se = difference_error(x, runs and runs * len(texts), statistic)
+    se = difference_error(x, runs and runs * len(texts), statistic, stated)
     halves = np.array([half_digit(text) for text in texts])
-    rounding = float(max(-np.log1p(-halves / np.exp(p)) if logs else halves))
+    half = float(max(-np.log1p(-halves / np.exp(p)) if logs else halves))
+    rounding = half if scale is None else 0.0  # a count has none
     versions = len(texts)
     if r == 1:
         tolerance = singly = rounding if runs is None else math.inf
     else:
-        single = difference_error(x, runs, statistic)
+        single = difference_error(x, runs, statistic, stated)
         if se <= 1e-12 * max(*abs(x), logs):  # equal repetitions
-            known = 0.0 if runs is None else rounding
+            known = 0.0 if runs is None else half
             single, se = (known * math.sqrt(1 / r + 1 / n) for n in (runs or 1, (runs or 1) * versions))
         quantile = stats.t.isf(FALSE_ALARM / 2 / (1 if versions == 1 else versions + 1), r - 1)
         tolerance, singly = quantile * se + rounding, quantile * single + rounding
@@ -147,9 +151,11 @@ def compare(values: Sequence[float], printed: str | Sequence[str], runs: int | N
     return Comparison(ours, theirs, se, tolerance, ends, r, verdict)
 
 
-def difference_error(values: np.ndarray, runs: int | None, statistic: str) -> float:
+def difference_error(values: np.ndarray, runs: int | None, statistic: str, stated: float | None = None) -> float:
     """Standard error of ours minus theirs, (15.1) or (15.3); NaN for a single repetition."""
     own, r = standard_error(values, statistic), len(values)
+    if stated is not None:
+        return math.hypot(own, stated)
     if r < 2 or runs is None:
         return own
     theirs = values.var(ddof=1) if runs == 1 else own**2 * r / runs
