@@ -136,13 +136,16 @@ def needs_grad(*tensors: torch.Tensor | None) -> bool:
     return any(T is not None and (backward and T.requires_grad or unpack_dual(T).tangent is not None) for T in tensors)
 
 
-def _check_finite(T, name):
+def _check_finite(T, name, columns=None):
+    """Refuse what is not finite, by the name of its first column where there are names."""
     if math.isfinite(T.detach().sum()) or torch.isfinite(T.detach()).all():
         return
     n_nan = int(torch.isnan(T).sum())
     n_inf = int(torch.isinf(T).sum())
+    named = columns is not None and T.ndim == 2 and len(columns) == T.shape[1]
+    where = f", the first in column {columns[int((~torch.isfinite(T)).any(0).nonzero()[0])]!r}" if named else ""
     raise ValueError(
-        f"{name} contains NaN or infinity ({n_nan} NaN, {n_inf} infinite of {T.numel()} entries)"
+        f"{name} contains NaN or infinity ({n_nan} NaN, {n_inf} infinite of {T.numel()} entries{where})"
     )
 
 
@@ -279,7 +282,7 @@ def as_tensor(
             f"{name} is empty: got shape {tuple(T.shape)}, expected at least one row and one column"
         )
     if finite:
-        _check_finite(T, name)
+        _check_finite(T, name, getattr(X, "columns", None))
     like = Like(kind, T.dtype, origin, index)
     target = T.device if device is None else resolve_device(device)
     return T.to(device=target, dtype=like.compute_dtype), like
@@ -393,7 +396,9 @@ def validate_input(
         return A, Like(
             "numpy", torch.from_numpy(np.empty(0, A.dtype)).dtype, torch.device("cpu")
         )
-    return as_tensor(A, device=device)
+    T, like = as_tensor(A, device=device, finite=False)
+    _check_finite(T, "X", getattr(estimator, "feature_names_in_", getattr(X, "columns", None)))
+    return T, like
 
 
 def _without_numbers(X):

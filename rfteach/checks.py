@@ -182,12 +182,18 @@ def labels(estimator: BaseEstimator, y: Any, X: torch.Tensor | Sparse) -> np.nda
     """Labels (n,) of classes as scikit-learn takes them: integers, strings or booleans."""
     _given(estimator, y)
     refuse_masked(y, "y")
-    y = y.cpu().numpy() if isinstance(y, torch.Tensor) else y
-    y = column_or_1d(y, warn=True)
+    given = y.cpu().numpy() if isinstance(y, torch.Tensor) else y
+    y = column_or_1d(given, warn=True)
     if y.dtype.kind == "f":
         assert_all_finite(y, input_name="y")
-    if y.dtype.kind == "O" and any(missing := [is_missing(label) for label in y.tolist()]):
-        raise ValueError(f"y has no label in row {missing.index(True)}; expected a label for each row")
+    if y.dtype.kind in "OUT":
+        each = np.array(given, dtype=object).ravel().tolist()  # of a list with words NumPy makes words of all
+        if any(missing := [is_missing(label) for label in each]):
+            raise ValueError(f"y has no label in row {missing.index(True)}; expected a label for each row")
+        words = [isinstance(label, str) for label in each]
+        if len({*words}) == 2:
+            word, other = each[words.index(True)], each[words.index(False)]
+            raise ValueError(f"y mixes the word {word!r} with {other!r}; expected integers, strings or booleans, all of one kind")
     check_classification_targets(y)
     same_rows(X=X, y=y)
     return y

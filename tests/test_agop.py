@@ -404,8 +404,14 @@ def test_a_wrong_seed_is_refused_whatever_the_solver():
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
 def test_missing_labels_are_refused(missing):
     y = np.array(["a"] * 10 + [missing] * 10, dtype=object)
-    for y in (y, pd.Series(y)):
+    for y in (y, pd.Series(y), y.tolist()):
         with pytest.raises(ValueError, match="y has no label in row 10"):
+            RFMClassifier().fit(np.arange(20.0)[:, None], y)
+
+
+def test_labels_of_several_kinds_are_refused():
+    for y in (["a", 1] * 10, np.array(["a", 1] * 10, dtype=object), pd.Series(["a", 1] * 10), ["a", True] * 10):
+        with pytest.raises(ValueError, match="y mixes the word 'a' with (1|True); expected integers, strings or booleans"):
             RFMClassifier().fit(np.arange(20.0)[:, None], y)
 
 

@@ -216,3 +216,14 @@ def test_columns_without_numbers_are_named():
             validate_input(BaseEstimator(), frame, reset=True)
         with pytest.raises((TypeError, ValueError), match="Z must be"):
             as_tensor(frame, name="Z")
+
+
+@pytest.mark.parametrize("gap", [[1.0, np.nan], [np.inf, 1.0], pd.array([1, None], dtype="Int64"), pd.array([None, 1.5], dtype="Float32")])
+@pytest.mark.parametrize("name", ["length", 1])
+def test_gaps_are_named_by_their_column(gap, name):
+    frame = pd.DataFrame({type(name)(0): [1.0, 2.0], name: gap})
+    words = f"^X contains NaN or infinity .* of 4 entries, the first in column {name!r}[)]$"
+    with pytest.raises(ValueError, match=words):
+        validate_input(BaseEstimator(), frame, reset=True)
+    with pytest.raises(ValueError, match=words):
+        as_tensor(frame.astype(float))
