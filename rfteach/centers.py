@@ -20,7 +20,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
-from .arrays import ArrayLike, all_or_nothing, as_tensor
+from .arrays import ArrayLike, all_or_nothing, as_tensor, block_bytes
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_groups
@@ -148,6 +148,20 @@ def projected_steps(
     return loss
 
 # %% ../nbs/08e_centers.ipynb #8ce00020
+class _Kept:
+    """A kernel between few points U, which stand for it as their numbers (n, 1): no value is computed twice."""
+
+    def __init__(self, kernel, U):
+        self.values = kernel.gram(U, U)
+
+    def gram(self, i, j):
+        return self.values[i[:, 0].long()][:, j[:, 0].long()]
+
+    def tile(self, i, j):
+        K = self.gram(i, j)
+        return lambda rows, cols, out: out.copy_(K[rows, cols])
+
+
 @dataclass
 class CenterDescent:
     """An iteration at centres: with which kernel, projection, preconditioner and steps, and how far it has come.
@@ -195,11 +209,11 @@ class CenterDescent:
     n_iter: int = 0
     history: dict[str, list[float]] = field(default_factory=dict)
 
-    def values(self, X, *coefs):
+    def values(self, X, *coefs, space=None):
         """The functions (n, r) of each (p, r) of ``coefs`` at X, side by side, the intercept left out."""
-        return KernelSpace(self.kernel, self.Z).values(X.to(self.c), torch.cat(coefs, 1))
+        return (space or KernelSpace(self.kernel, self.Z)).values(X.to(self.c), torch.cat(coefs, 1))
 
-    def epoch(self, X, Y, order, late=0.0):
+    def epoch(self, X, Y, order, space, late=0.0):
         """One pass over the rows ``order`` of X (n, d) and centred Y (n, r): their mean squared residual before steps.
 
         ``mean`` is that of the coefficients after its projections, but for the part ``late`` of them that comes first.
@@ -210,7 +224,7 @@ class CenterDescent:
         for a in blocks:
             rows = [np.sort(order[b : min(b + B, n)]) for b in range(a, min(a + B * self.delay, n), B)]
             batches = ((X[at].to(self.c), Y[at].to(self.c)) for at in rows)
-            loss = loss + projected_steps(self.c, batches, self.kernel, self.Z, rate, self.P, self.project)
+            loss = loss + projected_steps(self.c, batches, space.kernel, space.centers, rate, self.P, self.project)
             total = total + self.c if a in counted else total
         self.mean = total / len(counted)
         return float(loss) / (n * Y.shape[1])
@@ -219,16 +233,21 @@ class CenterDescent:
         """Epochs on some rows until there are ``last``; after each one what c and its mean are off by on rows ``held``.
 
         Where the iteration diverges, it goes back to where this call began, with half the step, for the epochs that are
-        left; a step that was given is refused.
+        left; a step that was given is refused. Kernel values of all rows are kept where they fit a block.
         """
+        space, U = KernelSpace(self.kernel, self.Z), [X, self.Z]
+        if last > self.n_iter + 1 and self.c.element_size() * sum(map(len, U)) ** 2 <= block_bytes(self.c.device):
+            U = torch.cat([T.to(self.c) for T in U])
+            X, Z = torch.arange(len(U)).to(self.c)[:, None].split([len(X), len(self.Z)])
+            space = KernelSpace(_Kept(self.kernel, U), Z)
         targets, before = lambda at: centred(Y[at], self.intercept, X, "y"), self.c.clone()
         of_rows = centred(Y, self.intercept, X, "y")
         few, since = rows[: self.batch_size], []
-        off = lambda: mean_square(self.values(X[few], self.c) - of_rows[few])
+        off = lambda: mean_square(self.values(X[few], self.c, space=space) - of_rows[few])
         power, begun = mean_square(targets(rows)), off()
         while self.n_iter < last:
             rng = np.random.default_rng([self.seed, self.n_iter])
-            start, loss = time.perf_counter(), self.epoch(X, of_rows, rng.permutation(rows), late)
+            start, loss = time.perf_counter(), self.epoch(X, of_rows, rng.permutation(rows), space, late)
             after = off() if self.given or late else 0.0
             least = max([power, begun, *self.history.get("loss", [])[:1]])
             sound = torch.isfinite(self.c).all() and max(loss, after) <= 4 * least
@@ -241,7 +260,7 @@ class CenterDescent:
             gaps = None
             if held is not None:
                 r = Y.shape[1]
-                F = self.values(X[held], self.c, self.mean)
+                F = self.values(X[held], self.c, self.mean, space=space)
                 gaps = [f - targets(held) for f in (F[:, :r], F[:, r:])]
                 record["validation_loss"] = min(map(mean_square, gaps))
             for name, value in record.items():

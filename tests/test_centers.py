@@ -401,3 +401,19 @@ def test_centres_grow_with_a_stream_of_small_pieces(size):
         again.partial_fit(X[:size], np.stack([y, y], 1)[:size])
     assert len(again._first[0]) == size and len(again.centers_) == sizes[0]
     assert model.fit(X, y)._first is None and model.dual_coef_.shape == before.shape
+
+
+@pytest.mark.parametrize("settings", [{}, {"delay": 2, "batch_size": 20}, {"centers": 30, "bandwidth": "learned"}])
+def test_few_rows_have_their_kernel_computed_once(monkeypatch, settings):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y, grams, tile = np.sin(X[:, 0]) + 0.1 * rng.normal(size=60), [], Gaussian.tile
+    monkeypatch.setattr(Gaussian, "tile", lambda self, X, Y: grams.append(len(X)) or tile(self, X, Y))
+    models = [CentersRegressor(**settings, max_iter=9, random_state=0)]
+    models[0].fit(X, y)
+    n_kept, n_epochs = len(grams), len(models[0].validation_loss_) - 1
+    with memory_budget(8 * 60**2):
+        models.append(CentersRegressor(**settings, max_iter=9, random_state=0).fit(X, y))
+    assert n_kept < 100 and len(grams) - n_kept > 10 * n_epochs  # ten parts are held out in turn
+    np.testing.assert_allclose(models[0].validation_loss_, models[1].validation_loss_, rtol=1e-9)
+    np.testing.assert_allclose(models[0].predict(X), models[1].predict(X), atol=1e-9)
