@@ -19,7 +19,7 @@ SYNC = "To mend: make sync"
 # another, write the latter as "callable.name", for example "plot_rate.label". Keep the order.
 SETTINGS = [
     "AT", "Between.high", "Between.low", "Candidate.start", "Cauchy.T",
-    "CenterDescent.order", "CosineMap.x", "Exercise.seconds", "FeatureMap.x",
+    "CenterDescent.order", "CenterDescent.space", "CosineMap.x", "Exercise.seconds", "FeatureMap.x",
     "Gaussian.T", "GridAnova.C", "GridAnova.u", "HARFERegressor.w", "Independent.T",
     "Independent.w", "Kernel.T", "Laplacian.T", "Laplacian1.T", "Law.p", "Law.v",
     "Law.w", "Matern.T", "Metric.Z", "Moments.D", "Moments.N", "Moments.w",
