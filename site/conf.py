@@ -119,8 +119,8 @@ def name_folds(app, page, template, context, doctree):
 
 def keep_punctuation(app, page, template, context, doctree):
     """Keep what follows a formula without a space on its line."""
-    formula = r'<span class="math notranslate nohighlight">\\\(.*?\\\)</span>'
-    context["body"] = re.sub(rf"({formula}[^\w\s<&][^\s<&]{{0,3}})", r'<span class="joined">\1</span>', context.get("body", ""), flags=re.DOTALL)
+    formula = r'<span class="math notranslate nohighlight">[^<]*</span>'
+    context["body"] = re.sub(rf"({formula}[^\w\s<&][^\s<&]{{0,3}})", r'<span class="joined">\1</span>', context.get("body", ""))
 
 
 def skip_member(app, what, name, obj, skip, options):

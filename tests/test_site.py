@@ -301,6 +301,20 @@ def site(tmp_path_factory):
     return stale.parent
 
 
+# Marks that follow formulas in the text, and those of them that stand left of their formula, on the next line.
+COMMAS = """() => {
+    const marks = [...document.querySelectorAll("article span.math:not(.wide)")].map((formula) => [formula, formula.nextSibling])
+        .filter(([, text]) => text?.nodeType === Node.TEXT_NODE && /^[.,;:!?)]/.test(text.data));
+    const left = (text) => {
+        const range = document.createRange();
+        range.setStart(text, 0), range.setEnd(text, 1);
+        return range.getBoundingClientRect().left;
+    };
+    return {all: marks.length, lost: marks.filter(([formula, text]) => left(text) < formula.getBoundingClientRect().left)
+        .map(([formula, text]) => formula.parentElement.parentElement.textContent.slice(0, 80))};
+}"""
+
+
 @pytest.fixture
 def tab(browser):
     """Return an empty page of the browser, wide and light."""
@@ -331,6 +345,7 @@ def seen(site, browser):
             return Math.max(page.scrollWidth, 390 + page.scrollLeft,
                             article.getBoundingClientRect().right);
         }""")
+        commas = tab.evaluate(COMMAS)
         cut = {}
         for room in (390, 1280, 1440, PAPER):
             tab.emulate_media(media="print" if room == PAPER else "screen")
@@ -339,7 +354,7 @@ def seen(site, browser):
             cut[room] = tab.evaluate(CUT, room == PAPER)
         tab.close()
         found[path.relative_to(site).as_posix()] = SimpleNamespace(
-            **facts, complaints=complaints, requests=requests, width=width, cut=cut)
+            **facts, complaints=complaints, requests=requests, width=width, cut=cut, commas=commas)
     context.close()
     return found
 
@@ -401,6 +416,11 @@ def test_images_have_alternative_text(seen):
     assert any(len(seen[name].images) > 1 for name in PAGES), "no page has a figure"
     assert not faults(seen, lambda page: [i["src"] for i in page.images
                                           if not i["alt"].strip() or not i["width"]])
+
+
+def test_no_line_begins_with_the_comma_after_a_formula(seen):
+    assert any(seen[name].commas["all"] for name in PAGES)
+    assert not faults(seen, lambda page: page.commas["lost"])
 
 
 def test_no_page_scrolls_sideways_on_a_phone(seen):

@@ -6,9 +6,9 @@ window.ready = new Promise((done) => addEventListener("DOMContentLoaded", async 
     const room = formula.parentElement.closest("p, li, td, th, dd, summary, h1, h2, h3, h4, article");
     formula.classList.toggle("wide", formula.offsetWidth > room.clientWidth);
   });
-  document.querySelectorAll(".cell_output img").forEach(async (image) => {
-    await image.decode();
-    image.classList.toggle("panels", image.naturalWidth > 2 * image.naturalHeight);
+  document.querySelectorAll(".cell_output img").forEach((image) => { // on a phone panels side by side scroll
+    const see = () => image.classList.toggle("panels", image.naturalWidth > 2 * image.naturalHeight);
+    image.complete ? see() : image.addEventListener("load", see);
   });
   new ResizeObserver(mark).observe(document.querySelector("article"));
   await MathJax.startup.promise;
