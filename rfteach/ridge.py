@@ -191,7 +191,7 @@ def solve_in_range(A: torch.Tensor, y: torch.Tensor, lam: float, solver: Callabl
     """``solver(A, y, lam)`` for A (n, N) and y (n, k) in a range where nothing overflows on the way."""
     a, b, info = power_of_two(A), power_of_two(y), torch.finfo(A.dtype)
     A, y = A / a if a != 1 else A, y / b if b != 1 else y
-    if lam / a / a * info.eps > info.max**0.5:
+    if lam / a / a * info.eps > info.max**0.5 * A.numel():
         c = A.T @ y * (a / lam * b)  # beside the penalty A'A, which is smaller, is rounded away
     else:
         c = solver(A, y, lam / a / a)

@@ -163,6 +163,14 @@ def test_a_penalty_above_all_singular_values_costs_no_digits(shape, method):
         assert np.linalg.norm(c - truth) < 1e-14 * np.linalg.norm(truth), lam
 
 
+def test_a_penalty_beside_many_large_entries():
+    """Their sum of squares counts, not what one of them has."""
+    A, y = np.random.default_rng(0).uniform(3e9, 4e9, (3000, 300)).astype(np.float32), np.ones(3000, np.float32)
+    B = A.astype(np.float64) / 1e9
+    truth = np.linalg.solve(B.T @ B + 2e8 * np.eye(300), B.T @ y) / 1e9
+    np.testing.assert_allclose(ridge(A, y, 2e26), truth, rtol=1e-5)
+
+
 def test_an_output_of_zeros_costs_no_digits(monkeypatch):
     """In float32, 0 / 0 in its steps had all outputs solved again by QR."""
     monkeypatch.setattr("rfteach.ridge.solve_qr", lambda *_: pytest.fail("QR"))
