@@ -238,7 +238,7 @@ class CenterDescent:
         space, U = KernelSpace(self.kernel, self.Z), [X, self.Z]
         if last > self.n_iter + 1 and self.c.element_size() * sum(map(len, U)) ** 2 <= block_bytes(self.c.device):
             U = torch.cat([T.to(self.c) for T in U])
-            X, Z = torch.arange(len(U)).to(self.c)[:, None].split([len(X), len(self.Z)])
+            X, Z = torch.arange(len(U), dtype=self.c.dtype, device=self.c.device)[:, None].split([len(X), len(self.Z)])
             space = KernelSpace(_Kept(self.kernel, U), Z)
         targets, before = lambda at: centred(Y[at], self.intercept, X, "y"), self.c.clone()
         of_rows = centred(Y, self.intercept, X, "y")
