@@ -495,18 +495,8 @@ class _AtCenters(Descending):
         self._descent, losses, left = train_at_centers(self, X, Y, seed)
         self._first = None
         self.validation_loss_ = np.array(losses)
-        self._held(X, Y, left)
+        self._conclude_held(X, Y, left)
         return self
-
-    def _held(self, X, Y, left):
-        """The rows that were held out, and what was said of them, for intervals and probabilities."""
-        self._left_out = None
-        if left is not None:
-            rows, said = left
-            first = row_groups(X[rows], Y[rows])[1]
-            self._unseen = np.arange(len(first)), said[first]
-            self._conclude(X[rows], Y[rows], None)
-            self._left_out = replace(self._left_out, rows=rows[self._left_out.rows])
 
     @torch.no_grad()
     def _absorb(self, X, Y):

@@ -18,7 +18,6 @@ import torch
 
 from .arrays import all_or_nothing
 from .checks import choice, flag, integer, labels, number
-from .copies import row_groups
 from .eigenpro_engine import Data, squared_errors, wrong_labels
 from .eigenpro_shares import SharedCheckpoint, SharedDescent
 from .eigenpro_training import Checkpoint, fingerprint, go_on, new_seed, one_pass, start, train
@@ -197,11 +196,13 @@ class _Shared(_Fitted):
         """What the rows of one process say of the targets of all: for a classifier its labels."""
         return {}
 
-    def _judged(self, data):
-        if data.X_val is not None:
-            rows = row_groups(data.X_val, data.Y_val)[1]
-            self._unseen = np.arange(len(rows)), self._predict(data.X_val[rows], None)
-        self._conclude(data.X_val, data.Y_val, None)
+    def _judged(self, data, choice):
+        """Itself, with what was left out of the rows as they came: those to validate on, or those that were held out."""
+        if data.X_val is None:
+            self._conclude_held(data.X, data.Y, choice.left)
+        else:
+            left = np.arange(len(data.X_val)), self._predict(data.X_val, None)
+            self._conclude_held(data.X_val, data.Y_val, left)
         return self
 
     @all_or_nothing
@@ -249,12 +250,12 @@ class _Shared(_Fitted):
             file = talk.agreed(lambda: SharedCheckpoint(self.checkpoint, _digest(self, data), talk))
             saved, seed = file.read(), talk.broadcast(talk.agreed(lambda: new_seed(self)), 0)
             share, rows_seen = partial(SharedDescent.of, talk=talk), fingerprint(data.X)
-            alone, data, epochs = start(self, data, file, saved, self._mistakes, seed, share)
+            alone, shuffled, epochs = start(self, data, file, saved, self._mistakes, seed, share)
             self.validation_loss_, self._descent = np.array(epochs.losses), share(alone)
             notify = self.callback and (lambda epoch: any(talk.gather_objects(bool(self.callback(self, epoch)))))
-            train(self._descent, data, self, epochs, file, saved, False, notify)
-            self._descent, self._rows_seen = self._descent.whole(data.X), rows_seen
-        return self._judged(data)
+            train(self._descent, shuffled, self, epochs, file, saved, False, notify)
+            self._descent, self._rows_seen = self._descent.whole(shuffled.X), rows_seen
+        return self._judged(data, epochs)
 
     def _gathered(self, talk, X, y, X_val, y_val):
         """The rows of all processes with their targets, and rows to validate on; what does not fit is refused by all."""
@@ -293,8 +294,8 @@ class _Shared(_Fitted):
 class _EigenPro(_Shared):
     """What the regressor and the classifier share: `fit` and `partial_fit`."""
 
-    _takes = ("validation data, X_val and y_val, and no partial_fit after it (rows that early_stopping holds out are "
-              "trained on in the end)")
+    _takes = ("validation data, or early_stopping and more than one different row, and neither warm_start nor partial_fit "
+              "after it")
 
     def _again(self):
         return self.warm_start and self.__sklearn_is_fitted__()
@@ -310,7 +311,8 @@ class _EigenPro(_Shared):
         y : array-like of shape (n,) or (n, k)
             Numbers; for a classifier labels of shape (n,).
         X_val, y_val : array-like or None, default None
-            Validation data, for ``history_`` and ``early_stopping``, and for intervals or probabilities.
+            Validation data, for ``history_`` and ``early_stopping``, and for intervals or probabilities, which else
+            rest on the rows that ``early_stopping`` held out.
 
         Returns
         -------
@@ -330,13 +332,13 @@ class _EigenPro(_Shared):
         saved = file.read()  # a file of another fit is refused
         if again:
             saved = None
-            descent, data, epochs = go_on(self._descent, data, self, rows_seen == self._rows_seen)
+            descent, shuffled, epochs = go_on(self._descent, data, self, rows_seen == self._rows_seen)
         else:
-            descent, data, epochs = start(self, data, file, saved, self._mistakes)
+            descent, shuffled, epochs = start(self, data, file, saved, self._mistakes)
             self.validation_loss_ = np.array(epochs.losses)
         self._descent, self._rows_seen = descent, rows_seen
-        train(descent, data, self, epochs, file, saved, again, self.callback and partial(self.callback, self))
-        return self._judged(data)
+        train(descent, shuffled, self, epochs, file, saved, again, self.callback and partial(self.callback, self))
+        return self._judged(data, epochs)
 
     @torch.no_grad()
     def _absorb(self, X, Y):
@@ -444,8 +446,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         empty where nothing was chosen, and after ``partial_fit``. The least value decided, so as an estimate of the error
         on new rows it is too low, by little where there are many rows; it belongs to fits without the rows held out.
     left_out_ : rfteach.intervals.LeftOut
-        Up to 1000 rows of the validation data that came with ``fit``, with their residuals. Where they chose the epoch, these
-        are a little too small.
+        Up to 1000 rows of the validation data that came with ``fit``, or of those that were held out to choose the number of
+        epochs, with the residuals of fits without them. These chose the epoch, and are a little too small.
     n_iter_, batch_size_, step_size_, n_eigen_ : int, int, float, int
         Epochs that were run, and what was used in them.
     step_factor_ : float
@@ -537,8 +539,8 @@ class EigenProClassifier(ProbabilityMixin, _EigenPro, DescendingClassifier):
     True
     """
 
-    _leaves_out, _unasked = _EigenPro._takes, False
-    _low = 0.0
+    _leaves_out, _low = _EigenPro._takes, 0.0
+    _unasked = property(lambda self: self.early_stopping)
     _mistakes = staticmethod(wrong_labels)
 
     def _targets(self, y, X, reset, classes=None):

@@ -202,39 +202,41 @@ _FINE = 10  # epochs up to the best one, or half of them all, with which they ar
 class Choice:
     """How long to train: at most ``limit`` epochs, in fact ``last``, with the part ``shorter`` of the step.
 
-    ``losses`` are the mean validation losses after 0, 1, 2, … epochs that decided, if any did.
+    ``losses`` are the mean validation losses after 0, 1, 2, … epochs that decided, if any did, and ``left`` the rows (m,)
+    that were held out, with what was said of them (m, r) after the best.
     """
 
     limit: int
     last: int
     shorter: float = 1.0
     losses: list[float] = field(default_factory=list)
+    left: tuple[np.ndarray, torch.Tensor] | None = None
 
 # %% ../nbs/08c_eigenpro_training.ipynb #850418cb
-def choose_epochs(settings, data, limit, seed, mistakes, share=lambda descent: descent):
+def choose_epochs(settings, data, order, limit, seed, mistakes, share=lambda descent: descent):
     """After how many epochs, with which part of the step, the rows held out are predicted best.
 
-    Parts of the rows, which are in random order, are held out in turn until `ENOUGH` rows have been. Where the
+    Parts of the rows, which came in another ``order`` (n,), are held out in turn until `ENOUGH` rows have been. Where the
     best epoch is an early one, epochs are too coarse, and shorter steps are tried. Returns a `Choice`. What runs is
     ``share`` of each descent, as in `start`.
     """
     trials = list(held_out(settings, data, seed, mistakes))
     if not trials:
         return Choice(limit, limit)  # one row, and its copies, have no other to be validated on
-    start = float(np.mean([mean_square(part.Y_val) for _, part in trials]))
-    best, factor = Choice(limit, 0, 1.0, [start]), 1.0
+    start = float(np.mean([mean_square(part.Y_val) for _, part, _ in trials]))
+    rows, best, factor = order[np.concatenate([held for *_, held in trials])], None, 1.0
     with tqdm(desc="choosing", disable=not settings.verbose, unit="epoch") as bar:
         while True:
-            losses = validated(trials, settings, limit, start, bar, share)
+            losses, said = validated(trials, settings, limit, start, bar, share)
             least = int(np.argmin(losses))
-            better = losses[least] < min(best.losses)
+            better = best is None or losses[least] < min(best.losses)
             if better:
-                best = Choice(limit, least, factor, losses)
+                best = Choice(limit, least, factor, losses, (rows, said))
             early = least < min(limit / 2, _FINE)
             if settings.step_size != "auto" or not early or not (better or factor == 1):
                 return best
             factor /= 4
-            trials = [(shortened(descent, part, settings, factor), part) for descent, part in trials]
+            trials = [(shortened(descent, part, settings, factor), part, held) for descent, part, held in trials]
 
 
 def parts_in_turn(numbers, n_val):
@@ -254,29 +256,34 @@ def parts_in_turn(numbers, n_val):
 
 
 def held_out(settings, data, seed, mistakes):
-    """Pairs of a descent on the other rows, and of its data with the part that is held out."""
+    """A descent on the other rows, its data with the part that is held out, and the numbers of its rows: for each part."""
     n = len(data.X)
     n_val = min(math.ceil(settings.validation_fraction * n), n - 1)
     for held in parts_in_turn(row_groups(data.X, data.Y)[2], n_val):
-        held = torch.from_numpy(held).to(data.X.device)
+        rows, held = np.flatnonzero(held), torch.from_numpy(held).to(data.X.device)
         X, Y, X_val, Y_val = data.X[~held], data.Y[~held], data.X[held], data.Y[held]
         descent = begin(settings, X, Y, seed, mistakes, again=True)
         Y_val = centred(Y_val, descent.intercept, X, "y_val")
-        yield descent, Data(X, centred(Y, descent.intercept, X, "y"), X_val, Y_val)
+        yield descent, Data(X, centred(Y, descent.intercept, X, "y"), X_val, Y_val), rows
 
 
 def validated(trials, settings, limit, start, bar, share):
-    """Mean validation losses after 0, 1, 2, … epochs of all trials side by side, until none was lower for long."""
-    losses = [start]
-    room = room_for_rows(settings.cache_size, trials[0][1].X.device) / len(trials)
-    runs = [run_epochs(share(descent), part, limit, room) for descent, part in trials]
+    """Mean validation losses after 0, 1, 2, … epochs of all trials side by side, until none was lower for long; and what
+    was said of the rows held out (m, r) after the best."""
+    losses, descents, parts = [start], [share(descent) for descent, *_ in trials], [part for _, part, _ in trials]
+    room = room_for_rows(settings.cache_size, parts[0].X.device) / len(trials)
+    runs = [run_epochs(descent, part, limit, room) for descent, part in zip(descents, parts)]
+    best = [descent.c.clone() for descent in descents]
     for epochs in zip(*runs):
         losses.append(float(np.mean([epoch.record["validation_loss"] for epoch in epochs])))
+        if losses[-1] < min(losses[:-1]):
+            best = [descent.c.clone() for descent in descents]
         bar.set_postfix(validation_loss=f"{losses[-1]:.4g}")
         bar.update()
         if stalled(losses, settings.n_iter_no_change):
             break
-    return losses
+    said = [one.space.values(part.X_val, c).double() + one.intercept for one, part, c in zip(descents, parts, best)]
+    return losses, torch.cat(said)
 
 
 def shortened(descent, data, settings, factor):
@@ -329,11 +336,12 @@ class Checkpoint:
         try:
             with open(self.path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 saved = json.loads(str(file["facts"]))
-                saved |= {name: torch.from_numpy(file[name]) for name in ("c", "best", "z")}
+                saved |= {name: torch.from_numpy(file[name]) for name in ("c", "best", "z", "held", "said")}
             known = saved["digest"] == self.digest
             missing = self.facts - saved.keys() or {f.name for f in fields(Choice)} - saved["choice"].keys()
             if known and not missing:
-                saved["choice"] = Choice(**saved["choice"])
+                left = (saved["held"].numpy(), saved["said"]) if len(saved["held"]) else None
+                saved["choice"] = Choice(**saved["choice"] | {"left": left})
         except (ValueError, OSError, LookupError, EOFError, TypeError, AttributeError,
                 zipfile.BadZipFile, zlib.error) as error:
             self.refuse(f"is not a checkpoint of EigenPro ({error})", error)
@@ -349,9 +357,10 @@ class Checkpoint:
             return
         moving = descent.momentum or Momentum(descent.c[:0])
         facts = {name: getattr(descent, name) for name in self.facts - {"choice", "span"}}
-        facts |= {"choice": asdict(choice), "digest": self.digest, "span": moving.span}
-        arrays = {"c": descent.c, "best": descent.c[:0] if best is None else best.c, "z": moving.z}
-        arrays = {name: T.cpu().numpy() for name, T in arrays.items()}
+        facts |= {"choice": asdict(replace(choice, left=None)), "digest": self.digest, "span": moving.span}
+        held, said = choice.left or (np.empty(0, dtype=int), descent.c[:0])
+        arrays = {"c": descent.c, "best": descent.c[:0] if best is None else best.c, "z": moving.z, "said": said}
+        arrays = {name: T.cpu().numpy() for name, T in arrays.items()} | {"held": held}
         beside = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}.new")  # of this process alone
         try:
             with open(beside, "xb") as file:
@@ -450,7 +459,7 @@ def start(settings, data, file, saved, mistakes, seed=None, share=lambda descent
     choice = Choice(limit, limit)
     if settings.early_stopping and data.X_val is None:
         known = saved is not None and saved["choice"].limit == limit
-        choice = saved["choice"] if known else choose_epochs(settings, data, limit, seed, mistakes, share)
+        choice = saved["choice"] if known else choose_epochs(settings, data, order, limit, seed, mistakes, share)
     return begin(settings, data.X, data.Y, seed, mistakes, choice.shorter, order), data, choice
 
 

@@ -9,7 +9,7 @@ __all__ = ['LeftOut', 'inputs_of', 'left_out', 'by_others', 'LeftOutMixin', 'Int
 # %% ../nbs/14a_intervals.ipynb #14aa0006
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, overload
 
@@ -124,6 +124,16 @@ class LeftOutMixin:
                 self.errors_ = {name: error + spread for name, error in self.errors_.items()}
             if "cv_errors_" in vars(self):
                 self.cv_errors_ = self.cv_errors_ + np.expand_dims(spread, -1)
+
+    def _conclude_held(self, X, Y, left):
+        """`_conclude` of the rows (m,) of X that were held out, copies as wholes, and what was said of them (m, k); or of None."""
+        self._left_out = None
+        if left is not None:
+            rows, said = left
+            first = row_groups(X[rows], Y[rows])[1]
+            self._unseen = np.arange(len(first)), said[first]
+            self._conclude(X[rows], Y[rows], None)
+            self._left_out = replace(self._left_out, rows=rows[self._left_out.rows])
 
     @property
     def left_out_(self) -> LeftOut:

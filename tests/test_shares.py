@@ -51,7 +51,8 @@ COMMON = textwrap.dedent("""
         \"\"\"What a fit is compared by.\"\"\"
         values = model.decision_function(T) if hasattr(model, "classes_") else model.predict(T)
         history = [model.history_[name] for name in ("loss", "train_error")]
-        return [values, model.dual_coef_, *map(np.array, history), model.X_fit_, model.validation_loss_]
+        left = [model.left_out_.rows, model.left_out_.predictions] if hasattr(model, "left_out_") else []
+        return [values, model.dual_coef_, *map(np.array, history), model.X_fit_, model.validation_loss_, *left]
 """)
 
 SCRIPT = COMMON + textwrap.dedent("""

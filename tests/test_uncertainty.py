@@ -552,7 +552,7 @@ def test_why_there_is_no_law(monkeypatch):
 def test_why_there_is_no_interval(monkeypatch):
     X, y = table()[:2]
     for model in (SRFERegressor(50, tolerance=0.5).fit(X, y), HARFERegressor(50, n_folds=None).fit(X, y),
-                  EigenProRegressor(max_iter=1).fit(X, y), CentersRegressor(early_stopping=False, max_iter=1).fit(X, y),
+                  EigenProRegressor(early_stopping=False, max_iter=1).fit(X, y), CentersRegressor(early_stopping=False, max_iter=1).fit(X, y),
                   CentersRegressor(max_iter=1).fit(X, y).partial_fit(X, y), RFMRegressor(n_rounds=0, alpha=1.0).fit(X, y)):
         with pytest.raises(AttributeError, match="no rows were left out in fit, which takes"):
             model.predict_interval(X)
@@ -824,15 +824,89 @@ def test_validation_data_of_eigenpro_gives_intervals_and_probabilities():
     assert abs(np.mean((low <= y[700:]) & (y[700:] <= high)) - 0.9) < 0.06  # three standard errors of 300 rows
     labels = rng.random(3300) < 1 / (1 + np.exp(-3 * X[:, 0]))
     model = EigenProClassifier(max_iter=10, random_state=0)
-    assert not hasattr(clone(model).fit(X[:400], labels[:400]), "predict_proba")
+    assert not hasattr(clone(model).set_params(early_stopping=False), "predict_proba")
     model.fit(X[:400], labels[:400], X[400:700], labels[400:700])
     p = model.predict_proba(X[700:])
     assert log_loss(labels[700:], p) < 0.6 and (p.argmax(1) == model.predict(X[700:])).all()
     model.partial_fit(X[:50], labels[:50])
     for call in (lambda: model.left_out_, lambda: model.calibration_):
-        with pytest.raises(AttributeError, match="takes validation data, X_val and y_val, and no partial_fit after it \\(rows that early_stopping"):
+        with pytest.raises(AttributeError, match="takes validation data, or early_stopping and .* nor partial_fit after it"):
             call()
     assert not hasattr(model, "predict_proba")
+
+
+def copied(n=300):
+    """Rows of which a third stands twice, with two outputs in different units."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (n, 2))
+    X[2 * n // 3 :] = X[: n // 3]
+    return X, np.c_[np.sin(3 * X[:, 0]), 1e3 * X[:, 1] + 50] + 0.1 * rng.normal(size=(n, 2))
+
+
+@pytest.mark.parametrize("enough", [500, 90, 20])
+def test_rows_that_eigenpro_holds_out(monkeypatch, enough):
+    """Each with its copies, predicted by a fit to the other rows for as many epochs as were chosen."""
+    monkeypatch.setattr(rfteach.eigenpro_training, "ENOUGH", enough)
+    X, Y = copied()
+    model = EigenProRegressor("laplacian", 0.7, random_state=0).fit(X, Y)
+    left, descent = model.left_out_, model._descent
+    np.testing.assert_array_equal(left.inputs, X[left.rows])
+    np.testing.assert_array_equal(left.targets, Y[left.rows])
+    copies = np.isin(X[:, 0], left.inputs[:, 0])
+    assert sorted(left.rows) == list(np.flatnonzero(copies)) and copies.all() == (enough == 500)
+    order = np.random.default_rng(descent.seed).permutation(300)
+    T, U = torch.from_numpy(X[order]), torch.from_numpy(Y[order])
+    said, losses = np.full((300, 2), np.nan), []
+    for held in rfteach.eigenpro_training.parts_in_turn(row_hashes(torch.from_numpy(X))[order], 30):
+        other = EigenProRegressor("laplacian", 0.7, max_iter=model.n_iter_, early_stopping=False)
+        one = rfteach.eigenpro_engine.begin(other, T[~held], U[~held], descent.seed, model._mistakes, descent.factor, again=True)
+        data = rfteach.eigenpro_engine.Data(T[~held], U[~held] - one.intercept)
+        for _ in rfteach.eigenpro_training.run_epochs(one, data, model.n_iter_, 100):
+            pass
+        said[order[held]] = one.space.kernel.gram(T[held], T[~held]) @ one.c + one.intercept
+        losses.append(((said - Y)[order[held]] ** 2).mean())
+    np.testing.assert_allclose(left.predictions, said[left.rows], rtol=1e-9)
+    np.testing.assert_allclose(np.mean(losses), model.validation_loss_.min(), rtol=1e-9)
+    assert model.predict_interval(X).shape == (300, 2, 2)
+
+
+def test_intervals_and_probabilities_of_eigenpro_without_validation_data():
+    rng, caught = np.random.default_rng(0), []
+    for seed in range(20):
+        X = rng.uniform(-1, 1, (500, 2))
+        y = np.sin(3 * X[:, 0]) + X[:, 1] + (0.05 + 0.5 * X[:, 0] ** 2) * rng.normal(size=500)
+        low, high = EigenProRegressor(max_iter=10, random_state=seed).fit(X[:300], y[:300]).predict_interval(X[300:]).T
+        caught.append(np.mean((low <= y[300:]) & (y[300:] <= high)))
+    assert abs(np.mean(caught) - 0.9) < 0.02 + 3 * np.std(caught, ddof=1) / 20**0.5
+    labels = rng.random(500) < 1 / (1 + np.exp(-3 * X[:, 0]))
+    model = EigenProClassifier(max_iter=10, random_state=0).fit(X[:300], labels[:300])
+    p = model.predict_proba(X[300:])
+    assert log_loss(labels[300:], p) < 0.6 and (p.argmax(1) == model.predict(X[300:])).all()
+    model.set_params(warm_start=True).fit(X[:300], labels[:300])
+    assert not hasattr(model, "predict_proba")  # all rows have been trained on
+
+
+def test_a_checkpoint_has_what_was_left_out(tmp_path):
+    X, Y = copied(120)
+    model = EigenProRegressor("laplacian", 0.7, random_state=0, checkpoint=tmp_path / "fit.npz", callback=lambda model, epoch: True)
+    left = model.fit(X, Y).left_out_
+    again = model.set_params(callback=None).fit(X, Y)
+    assert again.n_iter_ > 1
+    for name in ("rows", "predictions", "targets"):
+        np.testing.assert_array_equal(getattr(again.left_out_, name), getattr(left, name))
+
+
+def test_a_constant_is_left_out_too():
+    """Where no epoch is better than the constant, the means of the other rows are what was said."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(40, 3)), rng.normal(size=40)
+    model = EigenProRegressor(random_state=0).fit(X, y)
+    left = model.left_out_
+    assert model.n_iter_ == 0
+    order = np.random.default_rng(model._descent.seed).permutation(40)
+    for part in order.reshape(10, 4):
+        means = left.predictions[np.isin(left.rows, part)]
+        np.testing.assert_allclose(means, np.delete(y, part).mean())
 
 
 # --- centres
@@ -842,10 +916,7 @@ def test_validation_data_of_eigenpro_gives_intervals_and_probabilities():
 def test_rows_that_centres_hold_out(monkeypatch, enough):
     """Each with its copies; held out once, they are those that the model has not seen; in turn, all of them are."""
     monkeypatch.setattr(rfteach.eigenpro_training, "ENOUGH", enough)
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (300, 2))
-    X[200:] = X[:100]
-    Y = np.c_[np.sin(3 * X[:, 0]), 1e3 * X[:, 1]] + 0.1 * rng.normal(size=(300, 2))
+    X, Y = copied()
     model = CentersRegressor(centers=50, random_state=0).fit(X, Y)
     left = model.left_out_
     np.testing.assert_array_equal(left.inputs, X[left.rows])
