@@ -398,7 +398,8 @@ class AutoKernelClassifier(ProbabilityMixin, _Auto, Classifier):
         return float(np.mean(values))
 
     def _after(self, judges, left_out):
-        F, Y = ((V * self._units.to(V) + self._mean.to(V)).cpu().numpy() for V in (left_out, judges.Y))
+        known = left_out.nan_to_num(nan=0.0)  # where all rows are one, there is no other, and the mean is said of it
+        F, Y = ((V * self._units.to(V) + self._mean.to(V)).cpu().numpy() for V in (known, judges.Y))
         if Y.shape[1] == 1:
             F, Y = np.hstack([-F, F]), np.hstack([-Y, Y])
         w = (judges.w / judges.w.mean()).cpu().numpy()

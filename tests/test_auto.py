@@ -587,3 +587,14 @@ def test_a_hundred_levels_of_three_rows_are_told_apart():
     y = mean[level] + 0.1 * rng.normal(size=1300)
     model = AutoKernelRegressor().fit(table[:300], y[:300])
     assert np.mean((model.predict(table[300:]) - mean[level[300:]]) ** 2) < 0.1 * mean.var()
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [0, 1, 1], list("aabbbbbc")])
+def test_rows_that_are_all_the_same_have_the_shares_of_their_classes(labels):
+    """Nobody was left out, so there is nothing to calibrate by but the shares."""
+    X = np.ones((len(labels), 2))
+    model = AutoKernelClassifier(random_state=0).fit(X, labels)
+    p = model.predict_proba(X)
+    shares = np.unique(labels, return_counts=True)[1]
+    assert np.isfinite(p).all() and (p == p[0]).all()
+    assert p[0].argmax() == shares.argmax() and p[0].argmin() == shares.argmin()
