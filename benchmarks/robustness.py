@@ -12,6 +12,7 @@ import importlib
 import inspect
 import io
 import json
+import linecache
 import os
 import pickle
 import pkgutil
@@ -602,7 +603,10 @@ def searches(case, draw):
 
 
 class Stop:
-    """Raises KeyboardInterrupt at the k-th line that is executed in certain files; counts lines."""
+    """Raises KeyboardInterrupt at the k-th line that is executed in certain files; counts lines.
+
+    Lines of a ``with`` do not count: one is executed at the end, too, where no signal comes between the body and ``__exit__``.
+    """
 
     def __init__(self, folders, at=None):
         self.folders, self.at, self.count = tuple(map(str, folders)), at, 0
@@ -611,7 +615,7 @@ class Stop:
         return self._line if frame.f_code.co_filename.startswith(self.folders) else None
 
     def _line(self, frame, event, arg):
-        if event == "line":
+        if event == "line" and not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
             self.count += 1
             if self.count - 1 == self.at:
                 sys.settrace(None)

@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Any, TypeAlias, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -555,7 +556,11 @@ def empty(
 def power_of_two(T: torch.Tensor, dtype: torch.dtype | None = None) -> float:
     """A power of two near the largest entry of T, or 1 where its square is far inside of the range of ``dtype``."""
     T, finfo = T.detach(), torch.finfo(dtype or T.dtype)
-    if finfo.tiny**0.25 * math.sqrt(T.numel()) < float(torch.linalg.vector_norm(T)) < finfo.max**0.25:
+    if T.is_cpu and T.is_contiguous():
+        square = torch.dot(T.view(-1), T.view(-1))  # in half the time of vector_norm
+    else:
+        square = torch.linalg.vector_norm(T) ** 2
+    if finfo.tiny**0.5 * T.numel() < float(square) < finfo.max**0.5:
         return 1.0  # in one pass over T
     largest = float(torch.maximum(-T.amin(), T.amax()))  # quicker than torch.aminmax
     if largest == 0 or finfo.tiny**0.25 < largest < finfo.max**0.25:
@@ -573,7 +578,11 @@ def _openblas():
     return ThreadpoolController().select(prefix="libscipy_openblas")
 
 
-_LOCK, _INSIDE = threading.Lock(), []  # for each that is inside: what sets the threads back
+class _Visit:
+    """One that is inside; forgotten with its frame where Ctrl-C came before it could leave."""
+
+
+_LOCK, _INSIDE, _BEFORE = threading.Lock(), WeakSet(), []  # the last: what sets the threads back, while some are inside
 
 
 @contextmanager
@@ -583,16 +592,19 @@ def one_pool() -> Iterator[None]:
     For work in which calls of NumPy or SciPy follow those of PyTorch. Of several threads the last one to leave sets back what
     was before the first came. Where the two come with a BLAS of another name than libscipy_openblas, nothing changes.
     """
-    with _LOCK:
-        _INSIDE.append(_INSIDE[0] if _INSIDE else _openblas().limit(limits=1))
-        OpenBLASController.clear_controlling_thread()  # any thread may be the last one to leave
+    own = _Visit()
     try:
+        with _LOCK:
+            _INSIDE.add(own)
+            if not _BEFORE:
+                _BEFORE.append(_openblas().limit(limits=1))
+                OpenBLASController.clear_controlling_thread()  # any thread may be the last one to leave
         yield
     finally:
         with _LOCK:
-            limit = _INSIDE.pop()
-            if not _INSIDE:
-                limit.restore_original_limits()
+            _INSIDE.discard(own)
+            if _BEFORE and not _INSIDE:
+                _BEFORE.pop().restore_original_limits()
                 OpenBLASController.clear_controlling_thread()
 
 # %% ../nbs/00a_arrays.ipynb #648d85c6

@@ -41,8 +41,8 @@ class Model(BaseEstimator):
 class Supervised(Model):
     """The base of what learns from targets: ``fit`` with weights."""
 
-    @one_pool()
     @all_or_nothing
+    @one_pool()
     def fit(self, X, y, sample_weight=None) -> Self:
         """Fit to the rows of X and their targets.
 

@@ -14,9 +14,11 @@ import torch
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin, is_classifier, is_regressor
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from threadpoolctl import threadpool_info, threadpool_limits
 
+import rfteach.arrays
 import robustness
-from rfteach.arrays import all_or_nothing, as_tensor, validate_input
+from rfteach.arrays import all_or_nothing, as_tensor, one_pool, validate_input
 from robustness import CHECKS, Case, array, run, value
 
 FEW = {"threads": 4, "searches": 4, "interrupts": 4, "repeats": 3, "memory": 1}  # examples, before `SLOW`
@@ -45,6 +47,27 @@ def test_robust(name, check):
     found = run(TABLE[name], check, FEW.get(check, 4))
     assert not found["failures"], "\n".join(f"{f['input']}\n{f['error']}" for f in found["failures"])
     assert found["inputs"] > 0
+
+
+def test_ctrl_c_leaves_the_threads_as_they_were():
+    """At whichever line of `one_pool` it comes, the next one that leaves has set them back."""
+    threads = lambda: [pool["num_threads"] for pool in threadpool_info() if pool["prefix"] == "libscipy_openblas"]
+
+    def visit():
+        with one_pool():
+            assert set(threads()) <= {1}
+
+    with threadpool_limits(2):
+        before, stopped = threads(), 0
+        for line in range(20):
+            try:
+                with robustness.Stop([Path(rfteach.arrays.__file__)], line):
+                    visit()
+            except KeyboardInterrupt:
+                stopped += 1
+            visit()
+            assert threads() == before, line
+    assert stopped > 8
 
 
 # ---- data in half precision
