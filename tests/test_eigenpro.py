@@ -1115,7 +1115,7 @@ def test_other_rows_have_losses_of_their_own():
     assert len(model.history_["loss"]) > 6
 
 
-@pytest.mark.parametrize("choice", [[], {"limit": 3, "last": 3, "shorter": 1.0, "losses": [], "more": 1}])
+@pytest.mark.parametrize("choice", [[], {"limit": 3, "last": 3, "shorter": 1.0, "losses": [], "left": None, "more": 1}])
 def test_a_checkpoint_with_a_strange_choice_is_refused(tmp_path, choice):
     file = tmp_path / "fit.npz"
     regressor(2, checkpoint=file).fit(X0, Y0)
