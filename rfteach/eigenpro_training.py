@@ -213,10 +213,10 @@ class Choice:
     left: tuple[np.ndarray, torch.Tensor] | None = None
 
 # %% ../nbs/08c_eigenpro_training.ipynb #850418cb
-def choose_epochs(settings, data, order, limit, seed, mistakes, share=lambda descent: descent):
+def choose_epochs(settings, data, rows, limit, seed, mistakes, share=lambda descent: descent):
     """After how many epochs, with which part of the step, the rows held out are predicted best.
 
-    Parts of the rows, which came in another ``order`` (n,), are held out in turn until `ENOUGH` rows have been. Where the
+    Parts of the data, which came as ``rows`` (n,) in another order, are held out in turn until `ENOUGH` rows have been. Where the
     best epoch is an early one, epochs are too coarse, and shorter steps are tried. Returns a `Choice`. What runs is
     ``share`` of each descent, as in `start`.
     """
@@ -224,16 +224,16 @@ def choose_epochs(settings, data, order, limit, seed, mistakes, share=lambda des
     if not trials:
         return Choice(limit, limit)  # one row, and its copies, have no other to be validated on
     start = float(np.mean([mean_square(part.Y_val) for _, part, _ in trials]))
-    rows, best, factor = order[np.concatenate([held for *_, held in trials])], None, 1.0
+    held_out_rows, best, factor = rows[np.concatenate([held for *_, held in trials])], None, 1.0
     with tqdm(desc="choosing", disable=not settings.verbose, unit="epoch") as bar:
         while True:
             losses, said = validated(trials, settings, limit, start, bar, share)
             least = int(np.argmin(losses))
             better = best is None or losses[least] < min(best.losses)
             if better:
-                best = Choice(limit, least, factor, losses, (rows, said))
+                best = Choice(limit, least, factor, losses, (held_out_rows, said))
             early = least < min(limit / 2, _FINE)
-            if settings.step_size != "auto" or not early or not (better or factor == 1):
+            if settings.step_size != "auto" or not early or not better:
                 return best
             factor /= 4
             trials = [(shortened(descent, part, settings, factor), part, held) for descent, part, held in trials]
