@@ -824,7 +824,7 @@ def test_validation_data_of_eigenpro_gives_intervals_and_probabilities():
     assert abs(np.mean((low <= y[700:]) & (y[700:] <= high)) - 0.9) < 0.06  # three standard errors of 300 rows
     labels = rng.random(3300) < 1 / (1 + np.exp(-3 * X[:, 0]))
     model = EigenProClassifier(max_iter=10, random_state=0)
-    assert not hasattr(clone(model).set_params(early_stopping=False), "predict_proba")
+    assert not hasattr(clone(model).set_params(early_stopping=False).fit(X[:400], labels[:400]), "predict_proba")
     model.fit(X[:400], labels[:400], X[400:700], labels[400:700])
     p = model.predict_proba(X[700:])
     assert log_loss(labels[700:], p) < 0.6 and (p.argmax(1) == model.predict(X[700:])).all()
