@@ -355,7 +355,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         Name of a kernel ("gaussian", "laplacian", "cauchy", "matern32", ...) or a kernel with its bandwidth.
     bandwidth : float, array of shape (d,), "median" or "learned", default "median"
         Scale of distance for a kernel that is given by name; "median" is one for all inputs, which should be scaled alike,
-        "learned" one for each. Half of the median is often better for images, where all distances are alike.
+        "learned" one for each, from rows that ``early_stopping`` never holds out where there are 1000 of these. Half of the
+        median is often better for images, where all distances are alike.
     feature_map : transformer or None, default None
         None works in the RKHS of the kernel; a transformer such as `rfteach.features.RandomFourierFeatures` in the
         space of its features, and the kernel is not used.

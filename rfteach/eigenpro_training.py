@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['GAIN', 'ENOUGH', 'trouble_of_half', 'risen', 'diverged', 'slow_down', 'Epoch', 'run_epochs', 'Best', 'watched',
-           'flat', 'stalled', 'stopping_rules', 'Choice', 'choose_epochs', 'parts_in_turn', 'held_out', 'validated',
-           'shortened', 'fingerprint', 'Checkpoint', 'train', 'new_seed', 'start', 'go_on', 'one_pass']
+           'flat', 'stalled', 'stopping_rules', 'Choice', 'choose_epochs', 'parts_in_turn', 'held_out', 'learned_once',
+           'trial', 'validated', 'shortened', 'fingerprint', 'Checkpoint', 'train', 'new_seed', 'start', 'go_on',
+           'one_pass']
 
 # %% ../nbs/08c_eigenpro_training.ipynb #98324da0
 import hashlib
@@ -19,6 +20,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
+from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from tqdm import tqdm
 
 from .arrays import random_generator
 from .copies import row_groups, row_hashes
-from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan, room_for_rows
+from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, own_kernel, plan, room_for_rows
 from .preconditioning import Momentum, largest_step
 
 # %% ../nbs/08c_eigenpro_training.ipynb #b2ab6083
@@ -195,7 +197,8 @@ def stopping_rules(settings, best, skip=0):
 
 # %% ../nbs/08c_eigenpro_training.ipynb #bcc7be6e
 ENOUGH = 500  # rows that are held out, in turn, to choose the number of epochs
-_FINE = 10  # epochs up to the best one, or half of them all, with which they are no coarse measure
+_FINE = 20  # epochs up to the best one, or half of them all, with which they are no coarse measure
+_LEARNED = 1000  # rows that a bandwidth is learned from
 
 
 @dataclass
@@ -213,14 +216,14 @@ class Choice:
     left: tuple[np.ndarray, torch.Tensor] | None = None
 
 # %% ../nbs/08c_eigenpro_training.ipynb #850418cb
-def choose_epochs(settings, data, rows, limit, seed, mistakes, share=lambda descent: descent):
+def choose_epochs(settings, data, rows, parts, limit, seed, mistakes, share=lambda descent: descent):
     """After how many epochs, with which part of the step, the rows held out are predicted best.
 
-    Parts of the data, which came as ``rows`` (n,) in another order, are held out in turn until `ENOUGH` rows have been. Where the
+    ``parts`` are masks of those that are held out in turn, of data that came as ``rows`` (n,) in another order. Where the
     best epoch is an early one, epochs are too coarse, and shorter steps are tried. Returns a `Choice`. What runs is
     ``share`` of each descent, as in `start`.
     """
-    trials = list(held_out(settings, data, seed, mistakes))
+    trials = [trial(settings, data, held, seed, mistakes) for held in parts]
     if not trials:
         return Choice(limit, limit)  # one row, and its copies, have no other to be validated on
     start = float(np.mean([mean_square(part.Y_val) for _, part, _ in trials]))
@@ -231,7 +234,7 @@ def choose_epochs(settings, data, rows, limit, seed, mistakes, share=lambda desc
             least = int(np.argmin(losses))
             better = best is None or losses[least] < min(best.losses)
             if better:
-                best = Choice(limit, least, factor, losses, (held_out_rows, said))
+                best = Choice(limit, least, factor, losses, (held_out_rows, said()))
             early = least < min(limit / 2, _FINE)
             if settings.step_size != "auto" or not early or not better:
                 return best
@@ -255,21 +258,37 @@ def parts_in_turn(numbers, n_val):
     return [held for held in masks if 0 < held.sum() < n]
 
 
-def held_out(settings, data, seed, mistakes):
-    """A descent on the other rows, its data with the part that is held out, and the numbers of its rows: for each part."""
+def held_out(settings, data):
+    """Masks of the parts of the data that are held out in turn."""
     n = len(data.X)
     n_val = min(math.ceil(settings.validation_fraction * n), n - 1)
-    for held in parts_in_turn(row_groups(data.X, data.Y)[2], n_val):
-        rows, held = np.flatnonzero(held), torch.from_numpy(held).to(data.X.device)
-        X, Y, X_val, Y_val = data.X[~held], data.Y[~held], data.X[held], data.Y[held]
-        descent = begin(settings, X, Y, seed, mistakes, again=True)
-        Y_val = centred(Y_val, descent.intercept, X, "y_val")
-        yield descent, Data(X, centred(Y, descent.intercept, X, "y"), X_val, Y_val), rows
+    return parts_in_turn(row_groups(data.X, data.Y)[2], n_val)
+
+
+def learned_once(settings, data, parts):
+    """The settings, with the kernel that is learned from rows of no part, where it is learned and these are enough."""
+    word = settings.bandwidth if settings.feature_map is None and isinstance(settings.bandwidth, str) else None
+    rest = ~np.any(parts, 0) if parts else np.zeros(0, dtype=bool)
+    if word != "learned" or rest.sum() < _LEARNED:
+        return settings
+    settings, rest = copy(settings), torch.from_numpy(rest).to(data.X.device)
+    settings.kernel = own_kernel(settings.kernel, word, data.X[rest], data.Y[rest])
+    settings.bandwidth = "median"  # which leaves a kernel as it is
+    return settings
+
+
+def trial(settings, data, held, seed, mistakes):
+    """A descent on the other rows, its data with the part that is held out, and the numbers of its rows."""
+    rows, held = np.flatnonzero(held), torch.from_numpy(held).to(data.X.device)
+    X, Y, X_val, Y_val = data.X[~held], data.Y[~held], data.X[held], data.Y[held]
+    descent = begin(settings, X, Y, seed, mistakes, again=True)
+    Y_val = centred(Y_val, descent.intercept, X, "y_val")
+    return descent, Data(X, centred(Y, descent.intercept, X, "y"), X_val, Y_val), rows
 
 
 def validated(trials, settings, limit, start, bar, share):
-    """Mean validation losses after 0, 1, 2, … epochs of all trials side by side, until none was lower for long; and what
-    was said of the rows held out (m, r) after the best."""
+    """Mean validation losses after 0, 1, 2, … epochs of all trials side by side, until none was lower for long; and a
+    function that tells what was said of the rows held out (m, r) after the best."""
     losses, descents, parts = [start], [share(descent) for descent, *_ in trials], [part for _, part, _ in trials]
     room = room_for_rows(settings.cache_size, parts[0].X.device) / len(trials)
     runs = [run_epochs(descent, part, limit, room) for descent, part in zip(descents, parts)]
@@ -282,8 +301,12 @@ def validated(trials, settings, limit, start, bar, share):
         bar.update()
         if stalled(losses, settings.n_iter_no_change):
             break
-    said = [one.space.values(part.X_val, c).double() + one.intercept for one, part, c in zip(descents, parts, best)]
-    return losses, torch.cat(said)
+
+    def said():
+        found = zip(descents, parts, best)
+        return torch.cat([one.space.values(part.X_val, c).double() + one.intercept for one, part, c in found])
+
+    return losses, said
 
 
 def shortened(descent, data, settings, factor):
@@ -458,8 +481,9 @@ def start(settings, data, file, saved, mistakes, seed=None, share=lambda descent
         file.refuse(f"has {saved['n_iter']} epochs, more than max_iter={limit}")
     choice = Choice(limit, limit)
     if settings.early_stopping and data.X_val is None:
-        known = saved is not None and saved["choice"].limit == limit
-        choice = saved["choice"] if known else choose_epochs(settings, data, order, limit, seed, mistakes, share)
+        parts, known = held_out(settings, data), saved is not None and saved["choice"].limit == limit
+        settings = learned_once(settings, data, parts)
+        choice = saved["choice"] if known else choose_epochs(settings, data, order, parts, limit, seed, mistakes, share)
     return begin(settings, data.X, data.Y, seed, mistakes, choice.shorter, order), data, choice
 
 

@@ -2228,6 +2228,32 @@ def test_learned_bandwidth_is_that_of_its_rows():
     np.testing.assert_allclose(model.kernel_.bandwidth, learn_bandwidth(X0, Y0).bandwidth, rtol=1e-3)
 
 
+@pytest.mark.parametrize("n, once", [(1660, False), (1670, True)])
+def test_bandwidth_is_learned_once(n, once, monkeypatch):
+    """From rows that are never held out, where these are a thousand, and then for trials and the model alike."""
+    from rfteach.bandwidth import learn_bandwidth
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 2))
+    y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(n)
+    came, n_val = [], math.ceil(0.1 * n)
+    trials = math.ceil(500 / n_val)
+
+    def learn(X, y, **kw):
+        came.append(X.numpy())
+        return learn_bandwidth(X, y, n_subsample=100 + 900 * once, **kw)
+
+    monkeypatch.setattr("rfteach.bandwidth.learn_bandwidth", learn)
+    model = regressor(5, bandwidth="learned", kernel="gaussian", early_stopping=True, batch_size=400).fit(X, y)
+    assert [len(rows) for rows in came] == ([n - trials * n_val] if once else [n - n_val] * trials + [n])
+    if once:
+        place = {row.tobytes(): i for i, row in enumerate(X)}
+        expected = learn_bandwidth(came[0], y[[place[row.tobytes()] for row in came[0]]])
+        np.testing.assert_allclose(model.kernel_.bandwidth, expected.bandwidth, rtol=1e-6)
+        assert not set(map(bytes, came[0])) & set(map(bytes, model._left_out.inputs))
+        assert len(model._left_out.inputs) == trials * n_val
+
+
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, list])
 @pytest.mark.parametrize("by_name", [True, False])
 def test_model_owns_its_bandwidth(kind, by_name):
