@@ -124,7 +124,7 @@ class _Fitted(_Parameters):
     @torch.no_grad()
     def _predict(self, X, like):
         descent = self._descent
-        return descent.space.values(X.to(descent.c), descent.c).add_(descent.intercept)
+        return descent.space.values(X.to(descent.c), descent.result).add_(descent.intercept)
 
     kernel_ = shown("space.kernel", "The kernel that was used.")
     feature_map_ = shown("space.feature_map", "The feature map that was used.")
@@ -158,7 +158,7 @@ class _Fitted(_Parameters):
         descent = self._fitted()
         if rkhs != (descent.space.centers is not None):
             raise AttributeError("dual_coef_ and X_fit_ belong to the RKHS (feature_map=None), coef_ to a feature map")
-        return descent.c
+        return descent.result
 
     def _given_order(self, T):
         return T[torch.from_numpy(np.argsort(self._descent.order)).to(T.device)].cpu().numpy()
@@ -391,10 +391,11 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         validation data in ``fit``: go back to the epoch of least validation loss, once ``n_iter_no_change`` epochs
         have not made it less by a thousandth. Without: parts of the rows are held out, one after the other until there
         were 500 of them in all; the least mean loss decides; then all rows are trained on for as many epochs. No epoch
-        at all, which is the constant, is a choice, too. Where the best epoch comes before the tenth (before half of a
-        ``max_iter`` below 20) and the step is "auto", a quarter of it, and of the directions where ``n_eigen`` is
-        "auto", is tried in turn, as long as the loss falls. ``partial_fit`` and what goes on by ``warm_start`` run all
-        that they are asked for.
+        at all, which is the constant, is a choice, too. Where the best epoch comes before the twentieth (before half of
+        a ``max_iter`` below 40) and the step is "auto", a quarter of it, and of the directions where ``n_eigen`` is
+        "auto", is tried in turn, as long as the loss falls. What is validated, and what the model ends with, are the
+        means of the coefficients over the steps of an epoch, (8.21). ``partial_fit``, which takes the last step, and
+        what goes on by ``warm_start`` run all that they are asked for.
     validation_fraction : float, default 0.1
         The size of a part, drawn at random.
     n_iter_no_change : int, default 5
@@ -472,7 +473,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
 
     References
     ----------
-    Ma and Belkin (2017), algorithm 1; Ma and Belkin (2019). For momentum Liu and Belkin (2018).
+    Ma and Belkin (2017), algorithm 1; Ma and Belkin (2019). For momentum Liu and Belkin (2018), for means over steps
+    Mücke, Neu and Rosasco (2019).
 
     Examples
     --------

@@ -411,6 +411,8 @@ class Descent:
     seconds_of_setup : float
     momentum : Momentum or None
         None makes plain steps.
+    mean : torch.Tensor of the shape of c, or None
+        The mean of the coefficients after each step of the last epoch, which then are what an epoch leads to, (8.21).
     """
 
     space: KernelSpace | FeatureSpace
@@ -430,6 +432,12 @@ class Descent:
     history: dict[str, list[float]] = field(default_factory=dict)
     seconds_of_setup: float = 0.0
     momentum: Momentum | None = None
+    mean: torch.Tensor | None = None
+
+    @property
+    def result(self):
+        """The coefficients that an epoch has led to: the mean, where there is one."""
+        return self.c if self.mean is None else self.mean
 
     def copy(self):
         """One that goes on from here, and leaves this one as it is."""
@@ -439,7 +447,12 @@ class Descent:
 
     def at(self, c):
         """The same, in place, with coefficients c (n, r) or (N, r) and no velocity."""
-        self.c, self.momentum = c, self.momentum and Momentum(torch.zeros_like(c))
+        self.c, self.mean = c, None if self.mean is None else c
+        return self.halted()
+
+    def halted(self):
+        """The same, in place, with no velocity."""
+        self.momentum = self.momentum and Momentum(torch.zeros_like(self.c))
         return self
 
     def without_rows(self):
@@ -448,9 +461,9 @@ class Descent:
             return self
         return replace(self, space=KernelSpace(self.space.kernel, self.space.centers[:0])).at(self.c[:0])
 
-    def residuals(self, A, y):
-        """A c - y (B, r), for rows A (B, n) or (B, N) with targets y (B, r)."""
-        return mixed_product(A, self.c).sub_(y)
+    def residuals(self, A, y, c=None):
+        """A c - y (B, r), for rows A (B, n) or (B, N) with targets y (B, r); of other coefficients c if these are given."""
+        return mixed_product(A, self.c if c is None else c).sub_(y)
 
     def move(self, A, y, step, rows, *moving):
         """A step on a batch of centres ``rows``, (8.13), or on features, (8.14); the residuals before it."""
@@ -472,11 +485,11 @@ class Descent:
         return record
 
     def steps(self, rows, Y, order, first=0, momentum=None):
-        """Steps on batches in this order, whose rows are centres from ``first`` on; as `epoch`."""
+        """Steps on batches in this order, whose rows are centres from ``first`` on, and the mean over them; as `epoch`."""
         n, B, loss, wrong = len(Y), self.batch_size, 0.0, 0.0
         step, losses = self.step * self.factor, self.history.get("loss", [0.0])
         grow, rate = losses[-1] <= min(losses), step * self.P.least / B
-        for t in order:
+        for k, t in enumerate(order, 1):
             batch = slice(t * B, min((t + 1) * B, n))
             y, rows_here = Y[batch], batch.stop - batch.start
             moving = ()
@@ -487,14 +500,16 @@ class Descent:
             g = self.move(rows[batch], y, step * (rows_here / B), place, *moving)
             loss = loss + g.double().square().sum()
             wrong = wrong + self.mistakes(g, y, self.intercept)
+            if self.mean is not None:
+                self.mean = self.c.clone() if k == 1 else self.mean.lerp_(self.c, 1 / k)
         return float(loss) / Y.numel(), float(wrong) / n
 
     def errors(self, rows, first, Y):
-        """Mean squared residual and error on the rows from ``first`` on, whose targets are Y."""
+        """Mean squared residual and error of the result on the rows from ``first`` on, whose targets are Y."""
         loss, wrong = 0.0, 0.0
         for a in range(0, len(Y), self.batch_size):
             y = Y[a : a + self.batch_size]
-            g = self.residuals(rows[slice(first + a, first + a + len(y))], y)
+            g = self.residuals(rows[slice(first + a, first + a + len(y))], y, self.result)
             loss = loss + g.double().square().sum()
             wrong = wrong + self.mistakes(g, y, self.intercept)
         return float(loss) / Y.numel(), float(wrong) / len(Y)
@@ -506,7 +521,7 @@ class Descent:
         self.n_iter += 1
         losses = self.history["loss"]
         if losses[-1] > 1.5 * min(losses) or min(losses[-5:]) > min(losses):
-            self.at(self.c)
+            self.halted()
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #352e2419
 def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None, again=False, more=False):
@@ -525,4 +540,5 @@ def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None, again=False, m
     c, given = X.new_zeros(space.n_columns, Y.shape[1]), settings.step_size != "auto"
     return Descent(space, P, batch_size, step, given, mistakes, intercept, c, seed, order, settings.cache, factor,
                    seconds_of_setup=time.perf_counter() - start,
-                   momentum=Momentum(torch.zeros_like(c)) if settings.momentum else None)
+                   momentum=Momentum(torch.zeros_like(c)) if settings.momentum else None,
+                   mean=c if settings.early_stopping else None)

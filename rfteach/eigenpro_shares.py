@@ -60,7 +60,9 @@ class SharedDescent(Descent):
         """The descent of one process, with centres X (n, d) in the order of the descent."""
         new = {field.name: getattr(self, field.name) for field in fields(Descent)}
         momentum = self.momentum and replace(self.momentum, z=self.joined(self.momentum.z))
-        return Descent(**new | {"space": KernelSpace(self.space.kernel, X), "c": self.joined(self.c), "momentum": momentum})
+        mean = None if self.mean is None else self.joined(self.mean)
+        new |= {"space": KernelSpace(self.space.kernel, X), "c": self.joined(self.c), "mean": mean}
+        return Descent(**new | {"momentum": momentum})
 
     def joined(self, c: torch.Tensor) -> torch.Tensor:
         """The rows c (n, r) of all processes."""
@@ -70,9 +72,9 @@ class SharedDescent(Descent):
             whole[p :: len(parts)] = part
         return whole
 
-    def residuals(self, A, y):
+    def residuals(self, A, y, c=None):
         """As `Descent.residuals`, by (8.39)."""
-        return self.talk.add_up(mixed_product(A, self.c)).sub_(y)
+        return self.talk.add_up(mixed_product(A, self.c if c is None else c)).sub_(y)
 
     def move(self, A, y, step, rows, z=None, span=1.0):
         """As `Descent.move`, by (8.39)."""
@@ -126,6 +128,6 @@ class SharedCheckpoint(Checkpoint):
         """Put the part of a descent that this process has where the file says."""
         if saved is not None:
             own = slice(self.talk.rank, None, self.talk.size)
-            parts = {name: saved[name][own] for name in ("c", "best", "z")}
+            parts = {name: saved[name][own] for name in self.coefficients}
             saved = {**saved, **parts, "cache": descent.cache}
         super().restore(saved, descent, choice, best)

@@ -157,7 +157,8 @@ class Best:
         """Keep the coefficients if they are the best so far."""
         *before, last = self.losses(descent.history)
         if last < min(before):
-            self.c = descent.c.clone()
+            self.c = descent.result.clone()
+
 
 
 def watched(descent, data, again):
@@ -296,7 +297,7 @@ def validated(trials, settings, limit, start, bar, share):
     for epochs in zip(*runs):
         losses.append(float(np.mean([epoch.record["validation_loss"] for epoch in epochs])))
         if losses[-1] < min(losses[:-1]):
-            best = [descent.c.clone() for descent in descents]
+            best = [descent.result.clone() for descent in descents]
         bar.set_postfix(validation_loss=f"{losses[-1]:.4g}")
         bar.update()
         if stalled(losses, settings.n_iter_no_change):
@@ -342,6 +343,7 @@ class Checkpoint:
     """
 
     facts = {"seed", "n_iter", "history", "factor", "cache", "choice", "span"}
+    coefficients = ("c", "mean", "best", "z")
 
     def __init__(self, path, digest):
         self.path, self.digest = None if path is None else Path(path), digest
@@ -359,7 +361,7 @@ class Checkpoint:
         try:
             with open(self.path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 saved = json.loads(str(file["facts"]))
-                saved |= {name: torch.from_numpy(file[name]) for name in ("c", "best", "z", "held", "said")}
+                saved |= {name: torch.from_numpy(file[name]) for name in (*self.coefficients, "held", "said")}
             known = saved["digest"] == self.digest
             missing = self.facts - saved.keys() or {f.name for f in fields(Choice)} - saved["choice"].keys()
             if known and not missing:
@@ -378,11 +380,13 @@ class Checkpoint:
         """Write the state; what is there is replaced in one go, or not at all."""
         if self.path is None:
             return
-        moving = descent.momentum or Momentum(descent.c[:0])
+        none = descent.c[:0]
+        moving = descent.momentum or Momentum(none)
         facts = {name: getattr(descent, name) for name in self.facts - {"choice", "span"}}
         facts |= {"choice": asdict(replace(choice, left=None)), "digest": self.digest, "span": moving.span}
-        held, said = choice.left or (np.empty(0, dtype=int), descent.c[:0])
-        arrays = {"c": descent.c, "best": descent.c[:0] if best is None else best.c, "z": moving.z, "said": said}
+        held, said = choice.left or (np.empty(0, dtype=int), none)
+        arrays = {"c": descent.c, "mean": none if descent.mean is None else descent.mean,
+                  "best": none if best is None else best.c, "z": moving.z, "said": said}
         arrays = {name: T.cpu().numpy() for name, T in arrays.items()} | {"held": held}
         beside = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}.new")  # of this process alone
         try:
@@ -402,6 +406,8 @@ class Checkpoint:
         if saved["c"].shape != descent.c.shape:
             self.refuse(f"holds coefficients of shape {tuple(saved['c'].shape)}, expected {tuple(descent.c.shape)}")
         descent.c = saved["c"].to(descent.c)
+        if descent.mean is not None:
+            descent.mean = saved["mean"].to(descent.c)
         if descent.momentum is not None:
             descent.momentum = Momentum(saved["z"].to(descent.c), saved["span"])
         for name in ("n_iter", "history", "factor", "cache"):
@@ -457,6 +463,8 @@ def train(descent, data, settings, choice, file, saved=None, again=False, notify
                       f"max_iter={settings.max_iter} epochs", ConvergenceWarning, stacklevel=5)
     if best is not None:
         descent.at(best.c)
+    elif descent.mean is not None:
+        descent.at(descent.mean)
 
 # %% ../nbs/08c_eigenpro_training.ipynb #8f2b4a8d
 def new_seed(settings):
@@ -495,6 +503,7 @@ def go_on(descent, data, settings, same_rows):
     if descent.c.shape[1] != data.Y.shape[1]:
         raise ValueError(f"warm_start=True goes on with {descent.c.shape[1]} outputs, but y has {data.Y.shape[1]}")
     new, limit = descent.copy(), settings.max_iter + descent.n_iter
+    new.mean = new.c if settings.early_stopping else None
     new.order, new.cache = np.random.default_rng(new.seed).permutation(len(data.X)), settings.cache
     data = replace(data, X=data.X[new.order], Y=data.Y[new.order])
     if new.space.centers is not None:
@@ -531,7 +540,7 @@ def one_pass(descent, X, Y, settings, mistakes):
         new.c = torch.cat([new.c, X.new_zeros(len(X), Y.shape[1])])
     new.at(new.c)
     rows = Rows(new.space, X, batch=new.batch_size, cache=None, limit=0)
-    before, losses = new.c, [mean_square(Y), *new.history.get("loss", [])[:1]]
+    before, losses, new.mean = new.c, [mean_square(Y), *new.history.get("loss", [])[:1]], None
     while True:
         new.c = before.clone()
         loss, error = new.steps(rows, Y, range(-(-len(X) // new.batch_size)), old)

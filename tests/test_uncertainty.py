@@ -858,12 +858,12 @@ def test_rows_that_eigenpro_holds_out(monkeypatch, enough):
     T, U = torch.from_numpy(X[order]), torch.from_numpy(Y[order])
     said, losses = np.full((300, 2), np.nan), []
     for held in rfteach.eigenpro_training.parts_in_turn(row_hashes(torch.from_numpy(X))[order], 30):
-        other = EigenProRegressor("laplacian", 0.7, max_iter=model.n_iter_, early_stopping=False)
+        other = EigenProRegressor("laplacian", 0.7, max_iter=model.n_iter_)
         one = rfteach.eigenpro_engine.begin(other, T[~held], U[~held], descent.seed, model._mistakes, descent.factor, again=True)
         data = rfteach.eigenpro_engine.Data(T[~held], U[~held] - one.intercept)
         for _ in rfteach.eigenpro_training.run_epochs(one, data, model.n_iter_, 100):
             pass
-        said[order[held]] = one.space.kernel.gram(T[held], T[~held]) @ one.c + one.intercept
+        said[order[held]] = one.space.kernel.gram(T[held], T[~held]) @ one.result + one.intercept
         losses.append(((said - Y)[order[held]] ** 2).mean())
     np.testing.assert_allclose(left.predictions, said[left.rows], rtol=1e-9)
     np.testing.assert_allclose(np.mean(losses), model.validation_loss_.min(), rtol=1e-9)
