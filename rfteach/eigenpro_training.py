@@ -198,7 +198,7 @@ def stopping_rules(settings, best, skip=0):
 
 # %% ../nbs/08c_eigenpro_training.ipynb #bcc7be6e
 ENOUGH = 500  # rows that are held out, in turn, to choose the number of epochs
-_FINE = 20  # epochs up to the best one, or half of them all, with which they are no coarse measure
+_FINE = 10  # epochs up to the best one, or half of them all, with which they are no coarse measure
 _LEARNED = 1000  # rows that a bandwidth is learned from
 
 
@@ -236,8 +236,8 @@ def choose_epochs(settings, data, rows, parts, limit, seed, mistakes, share=lamb
             better = best is None or losses[least] < min(best.losses)
             if better:
                 best = Choice(limit, least, factor, losses, (held_out_rows, said()))
-            early = least < min(limit / 2, _FINE)
-            if settings.step_size != "auto" or not early or not better:
+            early, few = least < min(limit / 2, _FINE), len(trials[0][0].P.values) < 4
+            if settings.step_size != "auto" or not early or not better or few and settings.n_eigen == "auto":
                 return best
             factor /= 4
             trials = [(shortened(descent, part, settings, factor), part, held) for descent, part, held in trials]
