@@ -393,9 +393,10 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         were 500 of them in all; the least mean loss decides; then all rows are trained on for as many epochs. No epoch
         at all, which is the constant, is a choice, too. Where the best epoch comes before the tenth (before half of a
         ``max_iter`` below 20) and the step is "auto", a quarter of it, and of the directions where ``n_eigen`` is
-        "auto", is tried in turn, as long as the loss falls and a direction is left. What is validated, and what the model ends with, are the
-        means of the coefficients over the steps of an epoch, (8.21). ``partial_fit``, which takes the last step, and
-        what goes on by ``warm_start`` run all that they are asked for.
+        "auto", is tried in turn, as long as the loss falls and a direction is left.
+        What is validated, and what the model predicts with, are the means of the coefficients over the steps of an
+        epoch, (8.21). ``partial_fit``, which takes the last step, and what goes on by ``warm_start``, from the last step,
+        run all that they are asked for.
     validation_fraction : float, default 0.1
         The size of a part, drawn at random.
     n_iter_no_change : int, default 5

@@ -160,14 +160,13 @@ class Best:
             self.c = descent.result.clone()
 
 
-
 def watched(descent, data, again):
     """A `Best` that starts from the constant, or, where training goes on, from where the descent is."""
     if not again:
         return Best(mean_square(data.Y_val), descent.c.clone())
     rows = Rows(descent.space, data.X, data.X_val, batch=descent.batch_size, cache=None, limit=0)
     loss, _ = descent.errors(rows, len(data.X), data.Y_val)
-    return Best(loss, descent.c.clone(), len(descent.history.get("validation_loss", [])))
+    return Best(loss, descent.result.clone(), len(descent.history.get("validation_loss", [])))
 
 
 def flat(losses, tol):
@@ -236,8 +235,9 @@ def choose_epochs(settings, data, rows, parts, limit, seed, mistakes, share=lamb
             better = best is None or losses[least] < min(best.losses)
             if better:
                 best = Choice(limit, least, factor, losses, (held_out_rows, said()))
-            early, few = least < min(limit / 2, _FINE), len(trials[0][0].P.values) < 4
-            if settings.step_size != "auto" or not early or not better or few and settings.n_eigen == "auto":
+            early, asked = least < min(limit / 2, _FINE), factor / 4 * (len(trials[0][0].P.found.values) - 1)
+            plain = settings.n_eigen == "auto" and asked < 1 and factor < 1
+            if settings.step_size != "auto" or not early or not better or plain:
                 return best
             factor /= 4
             trials = [(shortened(descent, part, settings, factor), part, held) for descent, part, held in trials]
@@ -422,7 +422,8 @@ def train(descent, data, settings, choice, file, saved=None, again=False, notify
     Parameters
     ----------
     descent : Descent
-        Goes on from where it is; ends with the coefficients of the best epoch, where rows are validated on.
+        Goes on from where it is; ends with the coefficients of the best epoch, where rows are validated on, else after
+        the last step, and its result is the mean over the epoch where there is one.
     data : Data
         In the order of the descent, targets as they came.
     settings : object
@@ -463,8 +464,6 @@ def train(descent, data, settings, choice, file, saved=None, again=False, notify
                       f"max_iter={settings.max_iter} epochs", ConvergenceWarning, stacklevel=5)
     if best is not None:
         descent.at(best.c)
-    elif descent.mean is not None:
-        descent.at(descent.mean)
 
 # %% ../nbs/08c_eigenpro_training.ipynb #8f2b4a8d
 def new_seed(settings):
@@ -487,12 +486,16 @@ def start(settings, data, file, saved, mistakes, seed=None, share=lambda descent
     data = replace(data, X=data.X[order], Y=data.Y[order])
     if saved is not None and saved["n_iter"] > limit:
         file.refuse(f"has {saved['n_iter']} epochs, more than max_iter={limit}")
-    choice = Choice(limit, limit)
+    choice, spent = Choice(limit, limit), 0.0
     if settings.early_stopping and data.X_val is None:
         parts, known = held_out(settings, data), saved is not None and saved["choice"].limit == limit
+        began = time.perf_counter()
         settings = learned_once(settings, data, parts)
+        spent = time.perf_counter() - began
         choice = saved["choice"] if known else choose_epochs(settings, data, order, parts, limit, seed, mistakes, share)
-    return begin(settings, data.X, data.Y, seed, mistakes, choice.shorter, order), data, choice
+    descent = begin(settings, data.X, data.Y, seed, mistakes, choice.shorter, order)
+    descent.seconds_of_setup += spent
+    return descent, data, choice
 
 
 def go_on(descent, data, settings, same_rows):
@@ -503,7 +506,7 @@ def go_on(descent, data, settings, same_rows):
     if descent.c.shape[1] != data.Y.shape[1]:
         raise ValueError(f"warm_start=True goes on with {descent.c.shape[1]} outputs, but y has {data.Y.shape[1]}")
     new, limit = descent.copy(), settings.max_iter + descent.n_iter
-    new.mean = new.c if settings.early_stopping else None
+    new.mean = new.result if settings.early_stopping else None
     new.order, new.cache = np.random.default_rng(new.seed).permutation(len(data.X)), settings.cache
     data = replace(data, X=data.X[new.order], Y=data.Y[new.order])
     if new.space.centers is not None:
@@ -528,6 +531,7 @@ def one_pass(descent, X, Y, settings, mistakes):
         new = begin(settings, X, Y, seed, mistakes, order=order[:0], more=True).without_rows()
     else:
         new, X = descent.copy(), X.to(descent.c)
+        new.c = new.result.clone()
         if new.space.centers is not None and 2 * len(new.P.vectors) > len(new.c) and settings.n_subsample == "auto":
             P, new.batch_size, new.step = plan(new.space, new.space.centers, settings, new.factor, more=True)
             new.P = replace(P, found=None)
