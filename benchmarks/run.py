@@ -1,4 +1,4 @@
-"""Run benchmarks: ``python benchmarks/run.py [NAME ...] [--only TEXT] [--quick] [--out FOLDER]``.
+"""Run benchmarks: ``python benchmarks/run.py [NAME ...] [--only TEXT] [--before COMMIT] [--quick] [--out FOLDER]``.
 
 Each row is printed when it has been measured. What has been measured when the command is stopped is kept
 in ``_build/bench``, and the same command, with the same code on the same machine, goes on from there.
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from before import beside
 from harness import compare, finished, limits, machine
 from memory import extra_memory
 
@@ -27,7 +28,7 @@ def label(setting):
     return " ".join(value if isinstance(value, str) else f"{key}={value}" for key, value in setting.items())
 
 
-def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.15, memory=True, part=None):
+def run(name, *, quick=False, only="", before=None, repeats=None, patience=4, settle=0.15, memory=True, part=None):
     """Run one benchmark.
 
     Parameters
@@ -38,6 +39,8 @@ def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.15, me
         Tiny sizes and few rounds, to see that it works.
     only : str
         Run the settings whose label contains this.
+    before : str or None
+        A commit whose code runs in the same rounds; no memory is measured then.
     repeats : int or None
         Rounds; None means 15, or 3 when quick.
     patience, settle
@@ -60,7 +63,7 @@ def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.15, me
     bench = importlib.import_module(module)
     repeats = repeats or (3 if quick else 15)
     options = {"patience": 1, "settle": 0} if quick else {"patience": patience, "settle": settle}
-    command = f"python benchmarks/run.py {name}" + " --quick" * quick
+    command = f"python benchmarks/run.py {name}" + " --quick" * quick + (f" --before {before}" if before else "")
     record = {"name": name, "title": bench.TITLE, "command": command,
               "date": date.today().isoformat(), "machine": machine(), "limits": {}, "rows": []}
     if part and part.exists():
@@ -72,6 +75,7 @@ def run(name, *, quick=False, only="", repeats=None, patience=4, settle=0.15, me
     left = [setting for setting in settings if label(setting) not in known]
     for setting in tqdm(left, desc=name, unit="setting", disable=None if part else True, dynamic_ncols=True):
         contest = bench.contest(**setting)
+        contest = beside(contest, module, setting, before) if before else contest
         dtype = setting.get("dtype", "float64")
         product = f"{'x'.join(map(str, contest.gemm))} {dtype}"
         if product not in record["limits"]:
@@ -149,6 +153,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description="Time the library against its peers and the machine's limit.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all if none is named: {', '.join(NAMES)}")
     parser.add_argument("--only", default="", metavar="TEXT", help="only settings whose label contains TEXT")
+    parser.add_argument("--before", metavar="COMMIT", help="run the code of this commit, too, and store nothing")
     parser.add_argument("--repeats", type=int, metavar="N", help="rounds (15)")
     parser.add_argument("--patience", type=int, default=4, metavar="N",
                         help="at most N times as many rounds, until enough were undisturbed (4)")
@@ -169,15 +174,15 @@ def main(argv=None):
     parts = {name: built / f"{how}.{name}.part" for name in args.names or NAMES}
     for name, part in parts.items():
         try:
-            record = run(name, quick=args.quick, only=args.only, repeats=args.repeats, patience=args.patience,
-                         settle=args.settle, part=part)
+            record = run(name, quick=args.quick, only=args.only, before=args.before, repeats=args.repeats,
+                         patience=args.patience, settle=args.settle, part=part)
         except KeyboardInterrupt:
             sys.exit(f"\nstopped; what has been measured is in {built}, and the same command goes on from there")
         if not record["rows"]:
             print(f"{name}: no setting contains {args.only!r}" if args.only else f"{name}: nothing that this machine can do")
             continue
         print("\n".join(footing(record)) + "\n", flush=True)
-        if not args.only:  # a part must not replace the whole
+        if not (args.only or args.before):  # a part or a comparison must not replace the whole
             out.mkdir(parents=True, exist_ok=True)
             (out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for part in parts.values():

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
-from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, needs_grad
+from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, empty, needs_grad
 from .arrays import power_of_two, resolve_device, row_blocks
 from .checks import choice, flag, number, penalties, targets, weights
 from .copies import merge_copies, spread_of_copies
@@ -164,11 +164,17 @@ class _Mapped(Supervised):
         return X.numpy() if isinstance(X, torch.Tensor) and like.kind != "torch" and not X.is_cuda else X
 
     def _row_features(self, X, like):
-        """What gives the features of X[rows]; where they are our own waves, X is checked here, once."""
+        """What writes the features of X[rows] into ``out``, or returns them; our own waves check X here, once."""
         waves = type(self.features_) is RandomFourierFeatures and self.features_.device is None
-        if waves and isinstance(X, torch.Tensor) and not needs_grad(X):
-            return self.features_.row_features(X)
-        return lambda rows: self._features_of(X[rows], like)
+        waves = self.features_.row_features(X) if waves and isinstance(X, torch.Tensor) and not needs_grad(X) else None
+
+        def features(rows, out=None):
+            if waves and (out is None or out.dtype == X.dtype):
+                return waves(rows, out)
+            Z = waves(rows) if waves else self._features_of(X[rows], like)
+            return Z if out is None else out.copy_(Z)
+
+        return features
 
     def _fit_map(self, X, like, y):
         """Fit the feature map to rows that all differ, and count the features."""
@@ -246,11 +252,15 @@ class _FeatureRidge(Streaming, _Mapped):
         """Features, targets and weights by blocks, held as a whole where rows are no more than features."""
         n, N = X.shape[0], self.n_components_
         w = w.double() if n <= N else w  # eigenvectors of what rounding has left would make errors of rows left out
-        spans = list(row_blocks(n, (N + y.shape[1]) * w.dtype.itemsize, self._device))
+        y, D = y.to(w.dtype), N + y.shape[1]
+        spans = list(row_blocks(n, D * w.dtype.itemsize // 2, self._device))
         features = self._row_features(X, like)
 
         def part(rows):
-            return torch.cat([features(rows).to(w.dtype), y[rows].to(w.dtype)], 1), w[rows]
+            B = empty((rows.stop - rows.start, D), w.dtype, self._device)
+            features(rows, out=B[:, :N])
+            B[:, N:] = y[rows]
+            return B, w[rows]
 
         return _Table(part, spans, block_weights(w, spans), N, self.fit_intercept, held=n <= N)
 

@@ -113,6 +113,17 @@ def test_a_fault_shows_as_an_error(name, job, what, wrong, monkeypatch):
     assert contest.errors[case](contest.cases[case]()) > 0.5
 
 
+@pytest.mark.skipif(not (run.HERE.parent / ".git").exists(), reason="no earlier commits here")
+def test_an_earlier_commit_runs_beside(monkeypatch, tmp_path, capsys):
+    """Its cases run its own code, and nothing is stored."""
+    monkeypatch.setattr(importlib.import_module("bench_ridge"), "StreamingRidge", Twice)
+    run.main(["ridge", "--quick", "--only", "float64", "--before", "HEAD", "--out", str(tmp_path)])
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if "handed over" in line]
+    errors = {row[1]: float(row[5]) for row in rows}
+    assert errors["HEAD: rfteach, features handed over"] < 1e-13 and errors["rfteach, features handed over"] > 0.5
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("number", range(len(bench_attention.settings(True))))
 def test_the_limit_of_attention_does_the_same_each_time(number):
     limit = bench_attention.contest(**bench_attention.settings(True)[number]).cases["limit"]
