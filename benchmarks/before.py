@@ -25,7 +25,9 @@ def package(commit):
     """Make the package as it was importable under a name of its own; one commit in a process."""
     if PACKAGE in sys.modules:
         raise ValueError("a process compares with one commit")
-    archive = subprocess.run(["git", "archive", commit, "rfteach"], cwd=HERE.parent, check=True, stdout=subprocess.PIPE)
+    archive = subprocess.run(["git", "archive", commit, "rfteach"], cwd=HERE.parent, capture_output=True)
+    if archive.returncode:
+        raise ValueError(f"--before {commit}: {archive.stderr.decode().strip()}")
     folder = tempfile.TemporaryDirectory(prefix=PACKAGE)  # for as long as the process runs
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         tar.extractall(folder.name, filter="data")

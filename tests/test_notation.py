@@ -52,7 +52,7 @@ SETTINGS = [
     "kept", "kept_part.noise", "key_mask", "key_padding_mask", "kind", "kwargs",
     "label", "landmark_ridge.w", "largest_waves.n", "last", "late", "law",
     "law_of_spectrum.like", "law_of_spectrum.spectrum", "law_polynomials.p", "laws",
-    "learn_metric.w", "least_error.probability", "left", "left_name", "left_out",
+    "learn_metric.w", "least_error.probability", "left", "left_name", "left_out", "lengths",
     "left_out.places", "limited.seconds", "local_scale.place", "machine", "match",
     "max_bytes", "max_candidates", "max_iter", "max_levels", "measure.seconds",
     "memory", "method", "metric", "missing", "module", "modules", "momentum", "more",
