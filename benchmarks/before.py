@@ -40,11 +40,20 @@ def package(commit):
 
 
 def beside(contest, module, setting, commit):
-    """A contest with each of our cases a second time, by the package as it was at a commit."""
-    package(commit)
+    """A contest with each of our cases a second time, by the package as it was at a commit.
+
+    ValueError where there is none, or where the benchmark takes parts of others, which would be those of today.
+    """
     file = Path(sys.modules[module].__file__)
+    code = file.read_text(encoding="utf-8")
+    if re.search(r"^\s*(from|import) bench_", code, flags=re.MULTILINE):
+        raise ValueError(f"--before: {module} takes parts of other benchmarks; run those")
+    if not any(case.startswith("rfteach") for case in contest.cases):
+        raise ValueError(f"--before: nothing in {contest.baseline!r} against {', '.join(contest.cases)} is named "
+                         "rfteach; choose other settings with --only")
+    package(commit)
     earlier = ModuleType(f"{module}_before")
-    exec(compile(renamed(file.read_text(encoding="utf-8")), file, "exec"), vars(earlier))
+    exec(compile(renamed(code), file, "exec"), vars(earlier))
     then = earlier.contest(**setting)
     ours = [case for case in then.cases if case.startswith("rfteach")]
     return replace(

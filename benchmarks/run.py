@@ -8,6 +8,7 @@ import argparse
 import hashlib
 import importlib
 import json
+import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -165,11 +166,16 @@ def main(argv=None):
     for name in args.names:
         if name not in NAMES:
             parser.error(f"unknown benchmark {name!r}; there are {', '.join(NAMES)}")
+    if args.before:
+        found = subprocess.run(["git", "rev-parse", "--short", args.before], cwd=HERE.parent, capture_output=True, text=True)
+        if found.returncode:
+            parser.error(f"--before {args.before}: {found.stderr.strip()}")
+        args.before = found.stdout.strip()
     built = HERE.parent / "_build/bench"
     out = args.out or (built if args.quick else HERE / "results")
     code = [file.read_text(encoding="utf-8") for folder in ("rfteach", "benchmarks")
             for file in sorted((HERE.parent / folder).glob("*.py"))]
-    what = json.dumps([sys.argv[1:] if argv is None else argv, machine(), code])
+    what = json.dumps([sys.argv[1:] if argv is None else argv, args.before, machine(), code])
     how = hashlib.sha256(what.encode()).hexdigest()[:12]
     parts = {name: built / f"{how}.{name}.part" for name in args.names or NAMES}
     for name, part in parts.items():

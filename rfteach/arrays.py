@@ -553,11 +553,8 @@ def empty(
     return torch.from_numpy(np.empty(shape, str(dtype).removeprefix("torch.")))
 
 # %% ../nbs/00a_arrays.ipynb #031253b6
-def power_of_two(T: torch.Tensor, dtype: torch.dtype | None = None, name: str | None = None) -> float:
-    """A power of two near the largest entry of T, or 1 where its square is far inside of the range of ``dtype``.
-
-    With a ``name``, numbers that are not finite are refused by it, in the same pass.
-    """
+def power_of_two(T: torch.Tensor, dtype: torch.dtype | None = None) -> float:
+    """A power of two near the largest entry of T, or 1 where its square is far inside of the range of ``dtype``."""
     T, finfo = T.detach(), torch.finfo(dtype or T.dtype)
     if T.is_cpu and T.is_contiguous():
         square = torch.dot(T.view(-1), T.view(-1))  # in half the time of vector_norm
@@ -565,8 +562,6 @@ def power_of_two(T: torch.Tensor, dtype: torch.dtype | None = None, name: str | 
         square = torch.linalg.vector_norm(T) ** 2
     if finfo.tiny**0.5 * T.numel() < float(square) < finfo.max**0.5:
         return 1.0  # in one pass over T
-    if name is not None:
-        _check_finite(T, name)
     largest = float(torch.maximum(-T.amin(), T.amax()))  # quicker than torch.aminmax
     if largest == 0 or finfo.tiny**0.25 < largest < finfo.max**0.25:
         return 1.0

@@ -201,14 +201,15 @@ class FeatureMap:
         self.squares = W.square().sum(-1)
         self.c = LOG2_E * 2 * tilt * self.squares[..., None, :]
 
-    def exponents(self, lengths, bias=None):
-        """What belongs to a key alone, h = ∓‖y‖²/2 and what a mask adds, to base two, from the lengths ‖k‖ (..., S)."""
-        h = LOG2_E * self._half * self.scale * lengths.square()
+    def exponents(self, k, bias=None):
+        """What belongs to a key alone, h = ∓‖y‖²/2 and what a mask adds, to base two, of shape (..., S)."""
+        h = LOG2_E * self._half * self.scale * torch.linalg.vector_norm(k, dim=-1).square()
         return h if bias is None else h + LOG2_E * bias
 
-    def powers(self, x, memory):
-        """Exponential features of queries, or of keys but for 2^h, as they are, in a flat memory that is already there."""
+    def powers(self, x, memory, h=None):
+        """Exponential features of queries, or of keys with exponents h, as they are, in a flat memory that is already there."""
         Z = torch.matmul(x, self.W.mT, out=front(memory, *x.shape[:-1], self.N))
+        Z = Z if h is None else Z.add_(h[..., None])
         return (Z.add_(self.c / 2) if self.tilt else Z).exp2_()
 
     def keys(self, k, h, m):

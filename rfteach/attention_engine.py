@@ -66,17 +66,12 @@ def narrowed(o: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return o.to(dtype)
 
 # %% ../nbs/11b_attention_engine.ipynb #3f59b008
-def _lengths(x: torch.Tensor) -> torch.Tensor:
-    """‖x‖ for the rows of x (..., n, E), as (..., n)."""
-    return torch.linalg.vector_norm(x, dim=-1)
-
-
-def _refuse_overflow(q, k, v, of_keys, squares, tilt, scale):
-    """Refuse NaN, and rows or values of a size with which exponents or sums overflow; ``of_keys`` are the keys' lengths.
+def _refuse_overflow(q, k, v, squares, tilt, scale):
+    """Refuse NaN, and rows or values of a size with which exponents or sums overflow.
 
     Tell whether features of keys and queries and sums over the keys, values among them, are in range without a reference.
     """
-    rows = [_lengths(q.detach()).amax(), of_keys.detach().amax()]
+    rows = [torch.linalg.vector_norm(t.detach(), dim=-1).amax() for t in (q, k)]
     ends = [v.detach().amax(), -v.detach().amin(), squares.detach().amax()]
     *rows, high, low, longest = torch.stack([*rows, *ends]).tolist()  # a card is asked once
     peak = max(high, low)
@@ -275,8 +270,8 @@ def _sums(phi, q, k, v, h, out):
     memory = empty((rows * phi.N,), q.dtype, q.device)
     U = z = 0.0
     for s in of_keys:
-        P, e = phi.powers(k[..., s, :], memory), h[..., s, None].exp2()
-        U, z = U + P.mT @ (e * v[..., s, :]), z + P.mT @ e
+        P = phi.powers(k[..., s, :], memory, h[..., s])
+        U, z = U + P.mT @ v[..., s, :], z + P.sum(-2)[..., None]
     for s in of_queries:
         Q = phi.powers(q[..., s, :], memory)
         denominators = Q @ z
@@ -289,27 +284,24 @@ def _causal_sums(phi, q, k, v, h, out):
     (*lead, L, _), Ev, block = q.shape, v.shape[-1], _block_size(phi, q)
     C = min(_CHUNK, block)
     whole, n = L - L % C, block // C
-    memory = [empty((math.prod(lead) * n * C * size,), q.dtype, q.device) for size in (phi.N, phi.N, C, Ev)]
+    memory = [empty((math.prod(lead) * n * C * size,), q.dtype, q.device) for size in (phi.N, phi.N, C, Ev, Ev)]
     U, z = (empty((n + 1, *lead, phi.N, size), q.dtype, q.device) for size in (Ev, 1))
     U[0] = z[0] = 0.0
-    before, flat = U.unbind(), lambda T: T.flatten(0, -3)
     for i in [*range(0, whole, block), *range(whole, L, C)]:  # and what is left of a chunk
         s = slice(i, min(i + block, whole) if i < whole else L)
         size = min(C, s.stop - i)
-        x, y, v1, h1, o = (t[..., s, :].unflatten(-2, (-1, size)).movedim(-3, 0) for t in (q, k, v, h[..., None], out))
-        m, e = len(x), h1.exp2()
-        w = e * v1
-        Q, P = phi.powers(x, memory[0]), phi.powers(y, memory[1])
-        A, T = (front(M, *x.shape[:-1], last) for M, last in zip(memory[2:], (size, Ev)))
+        x, y, w, b, o = (t[..., s, :].unflatten(-2, (-1, size)).movedim(-3, 0) for t in (q, k, v, h[..., None], out))
+        m = len(x)
+        Q, P = phi.powers(x, memory[0]), phi.powers(y, memory[1], b[..., 0])
+        A, T, own = (front(M, *x.shape[:-1], last) for M, last in zip(memory[2:], (size, Ev, Ev)))
         torch.matmul(Q, P.mT, out=A).tril_()
         torch.matmul(P.mT, w, out=U[1 : m + 1])
-        torch.matmul(P.mT, e, out=z[1 : m + 1])
         for j in range(m):
-            before[j + 1].add_(before[j])
+            U[j + 1] += U[j]
+        z[1 : m + 1] = P.sum(-2)[..., None]
         z[: m + 1].cumsum_(0)
-        denominators = A @ e + Q @ z[:m]
-        torch.matmul(Q, U[:m], out=T)
-        flat(T).baddbmm_(flat(A), flat(w))
+        denominators = A.sum(-1, keepdim=True) + Q @ z[:m]
+        torch.matmul(Q, U[:m], out=T).add_(torch.matmul(A, w, out=own))
         torch.div(T, denominators, out=o)
         U[0], z[0] = U[m], z[m]
         yield denominators
@@ -355,11 +347,10 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, phi: Any, bias: to
     ValueError
         If there is NaN, or rows, frequencies or values are so large that something overflows.
     """
-    of_keys = _lengths(k)
-    near = _refuse_overflow(q, k, v, of_keys, phi.squares, phi.tilt, phi.scale)
+    near = _refuse_overflow(q, k, v, phi.squares, phi.tilt, phi.scale)
     # autocast would take the products down to half precision
     with torch.autocast(q.device.type, enabled=False):
-        h = phi.exponents(of_keys, bias)
+        h = phi.exponents(k, bias)
         graph = needs_grad(q, k, v, phi.W, bias, *(gate or ()))
         out = None if graph else empty((*q.shape[:-1], v.shape[-1]), q.dtype, q.device)
         if near and q.is_cpu and bias is None and gate is None and not (graph or phi.signed):

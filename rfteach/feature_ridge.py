@@ -172,6 +172,8 @@ class _Mapped(Supervised):
             if waves and (out is None or out.dtype == X.dtype):
                 return waves(rows, out)
             Z = waves(rows) if waves else self._features_of(X[rows], like)
+            if out is not None and Z.shape != out.shape:
+                raise ValueError(f"features must make an array of shape {tuple(out.shape)} of {len(out)} rows, got {tuple(Z.shape)}")
             return Z if out is None else out.copy_(Z)
 
         return features

@@ -46,13 +46,13 @@ class _System:
     """A checked system in a range where squares do not overflow, and the way back."""
 
     def __init__(self, A, y, s, lam):
-        A, y, self.like, one_column = system(A, y, finite=False)
+        A, y, self.like, one_column = system(A, y)
         if not one_column:
             raise ValueError(f"y must have one dimension, got shape {tuple(y.shape)}")
         integer(1, s=s)
         lam = number("[0, inf)", lam=lam)
         A, y = A.detach(), y[:, 0].detach()
-        self.a, self.b = power_of_two(A, name="A"), power_of_two(y, name="y")
+        self.a, self.b = power_of_two(A), power_of_two(y)
         self.A = A / self.a if self.a != 1 else A
         self.y = y / self.b if self.b != 1 else y
         self.s = min(int(s), A.shape[1])

@@ -53,7 +53,7 @@ SETTINGS = [
     "label", "landmark_ridge.w", "largest_waves.n", "last", "late", "law",
     "law_of_spectrum.like", "law_of_spectrum.spectrum", "law_polynomials.p", "laws",
     "learn_metric.w", "least_error.probability", "left", "left_name", "left_out",
-    "left_out.places", "lengths", "limited.seconds", "local_scale.place", "machine", "match",
+    "left_out.places", "limited.seconds", "local_scale.place", "machine", "match",
     "max_bytes", "max_candidates", "max_iter", "max_levels", "measure.seconds",
     "memory", "method", "metric", "missing", "module", "modules", "momentum", "more",
     "more_to_learn.others", "more_to_learn.w", "most", "moved_in.w", "n_bytes",

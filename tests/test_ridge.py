@@ -1140,3 +1140,12 @@ def test_rows_that_choose_the_penalty_of_a_stream_count_by_their_weights():
 def test_what_is_no_feature_map_is_named(estimator, features):
     with pytest.raises(TypeError, match="features must be None or a transformer"):
         estimator(features).fit(np.eye(4), [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("solver", ["auto", "gram", "qr"])
+def test_a_map_that_makes_another_number_of_rows_is_refused(solver):
+    """One row for many would be one row many times."""
+    X = np.random.default_rng(0).normal(size=(300, 8))
+    mean = FunctionTransformer(lambda X: X.mean(0, keepdims=True))
+    with pytest.raises(ValueError, match=r"features must make an array of shape \(300, 8\) of 300 rows, got \(1, 8\)"):
+        RandomFeatureRidge(mean, solver=solver).fit(X, X[:, 0])
