@@ -13,13 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 
-from .arrays import as_tensor, block_bytes, empty
+from .arrays import block_bytes, empty
 from .bandwidth import fit_kernel
-from .features import RandomFourierFeatures
+from .features import row_features
 from .kernel_ridge import tile_times
 from .preconditioning import Momentum, Preconditioner, critical_batch_size, eigenpro_step
 from .preconditioning import flattened, largest_step, mixed_product, preconditioner
@@ -71,22 +70,12 @@ class FeatureSpace:
         self.n_columns = self.features(X[:1])(slice(None)).shape[1]
 
     def features(self, X):
-        """What writes the features of X[rows] into ``out``, or returns them; X is checked here, once."""
-        map_ = self.feature_map
-        if type(map_) is RandomFourierFeatures:
-            return map_.row_features(X)
-
-        def features(rows, out=None):
-            Z = map_.transform(outside(X[rows].clone()))
-            Z = Z.toarray() if sp.issparse(Z) else Z
-            Z = as_tensor(Z, name="the output of feature_map", device=X.device)[0]
-            return Z.to(X.dtype) if out is None else out.copy_(Z)
-
-        return features
+        """What writes the features of X[rows] into ``out``, see `rfteach.features.row_features`."""
+        return row_features(self.feature_map, X, lambda rows: outside(rows.clone()))
 
     def gram(self, X, subsample=None):
         """The Gram matrix (m, m) of the features of X, and these features (m, N)."""
-        A = self.features(X)(slice(None))
+        A = self.features(X)(slice(None), X.new_empty(len(X), self.n_columns))
         return A @ A.T, A
 
     def fill(self, X):
@@ -100,9 +89,10 @@ class FeatureSpace:
     def values(self, X, c):
         """The functions (n, r) with coefficients c at X, 512 rows at a time."""
         features, out = self.features(X), X.new_empty(len(X), c.shape[1])
+        A = X.new_empty(min(512, len(X)), self.n_columns)
         for a in range(0, len(X), 512):
             rows = slice(a, min(a + 512, len(X)))
-            out[rows] = mixed_product(features(rows), c)
+            out[rows] = mixed_product(features(rows, A[: rows.stop - a]), c)
         return out
 
 

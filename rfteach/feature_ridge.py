@@ -17,12 +17,12 @@ from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
-from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, empty, needs_grad
+from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, empty
 from .arrays import power_of_two, resolve_device, row_blocks
 from .checks import choice, flag, number, penalties, targets, weights
 from .copies import merge_copies, spread_of_copies
 from .estimators import Classifier, Model, Regressor, Supervised
-from .features import RandomFourierFeatures
+from .features import RandomFourierFeatures, row_features
 from .intervals import LawMixin, ProbabilityMixin, by_others
 from .moments import Moments, Triangle, block_weights
 from .processes import collective, share_attributes
@@ -149,34 +149,21 @@ class _Mapped(Supervised):
         if not (self.features is None or _is_map(self.features)):
             raise TypeError(f"features must be None or a transformer such as RandomFourierFeatures(), got {self.features!r}")
 
-    def _features_of(self, X, like):
-        """Features of the rows X as a tensor; the map sees arrays unless tensors came in.
-
-        It gets a copy unless it is one of ours, because some, such as ``StandardScaler(copy=False)``, overwrite their input.
-        """
-        Z = self.features_.transform(self._for_map(X, like))
-        Z = Z.toarray() if sp.issparse(Z) else Z
-        return as_tensor(Z, name="the output of features", device=self._device)[0]
-
     def _for_map(self, X, like):
+        """Rows as the map sees them: arrays unless tensors came in.
+
+        A copy unless it is one of ours, because some, such as ``StandardScaler(copy=False)``, overwrite their input.
+        """
         if not isinstance(self.features_, Model):
             X = X.clone() if isinstance(X, torch.Tensor) else X.copy()
         return X.numpy() if isinstance(X, torch.Tensor) and like.kind != "torch" and not X.is_cuda else X
 
     def _row_features(self, X, like):
-        """What writes the features of X[rows] into ``out``, or returns them; our own waves check X here, once."""
-        waves = type(self.features_) is RandomFourierFeatures and self.features_.device is None
-        waves = self.features_.row_features(X) if waves and isinstance(X, torch.Tensor) and not needs_grad(X) else None
+        """What writes the features of X[rows] into ``out``, or returns them."""
+        return row_features(self.features_, X, lambda rows: self._for_map(rows, like), "features")
 
-        def features(rows, out=None):
-            if waves and (out is None or out.dtype == X.dtype):
-                return waves(rows, out)
-            Z = waves(rows) if waves else self._features_of(X[rows], like)
-            if out is not None and Z.shape != out.shape:
-                raise ValueError(f"features must make an array of shape {tuple(out.shape)} of {len(out)} rows, got {tuple(Z.shape)}")
-            return Z if out is None else out.copy_(Z)
-
-        return features
+    def _features_of(self, X, like):
+        return self._row_features(X, like)(slice(None))
 
     def _fit_map(self, X, like, y):
         """Fit the feature map to rows that all differ, and count the features."""

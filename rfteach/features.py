@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['feature_variance', 'n_components_bound', 'wave_features', 'fourier_features', 'sample_frequencies',
-           'RandomFourierFeatures']
+           'RandomFourierFeatures', 'row_features']
 
 # %% ../nbs/02_features.ipynb #944a1dda
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -349,19 +349,6 @@ class _WaveMap(Transformer):
         W, b = torch.as_tensor(self.frequencies_, device="cpu"), self.phases_
         return W, None if b is None else torch.as_tensor(b, device="cpu")
 
-    def row_features(self, X):
-        """What gives the features of X[rows], in ``out`` if there is one; the tensor X is checked here, once."""
-        W, b = _checked_waves(X, *self._waves())
-        phi, scale = _form(W, b)
-        functions = phi if isinstance(phi, tuple) else (phi,)
-
-        def features(rows, out=None):
-            low, high, _ = rows.indices(len(X))
-            out = empty((high - low, self._n_features_out), X.dtype, X.device) if out is None else out
-            return _fill_waves(X[rows], W, b, functions, scale, out)
-
-        return features
-
     @property
     def _n_features_out(self):
         return len(self.frequencies_) * (2 if self.phases_ is None else 1)
@@ -487,3 +474,57 @@ class RandomFourierFeatures(_WaveMap):
             random_state=self.random_state,
         )
         return self
+
+# %% ../nbs/02_features.ipynb #69243ab5
+def row_features(
+    feature_map: Any, X: torch.Tensor | Sparse, handed: Callable[..., Any] | None = None, name: str = "feature_map"
+) -> Callable[..., torch.Tensor]:
+    """A function of a slice ``rows`` that writes the features of X[rows] into ``out``, or returns them.
+
+    Parameters
+    ----------
+    feature_map : transformer
+        A fitted one. `RandomFourierFeatures` on the device of X are checked here, once.
+    X : torch.Tensor or scipy sparse matrix of shape (n, d)
+    handed : callable or None, default None
+        What another map gets for a block of rows: a copy, or an array in place of a tensor; None for the rows themselves.
+    name : str, default "feature_map"
+        The parameter that errors of the returned function are about.
+
+    Returns
+    -------
+    callable
+        ``features(rows, out=None)``, a tensor (m, N) for m rows. It raises ValueError if the map makes
+        another number of rows or features than is asked for, or NaN or infinity.
+    """
+    if type(feature_map) is RandomFourierFeatures and isinstance(X, torch.Tensor) and not needs_grad(X):
+        if feature_map.device in (None, X.device, X.device.type):
+            return _row_waves(feature_map, X)
+
+    def features(rows, out=None):
+        Z = feature_map.transform(X[rows] if handed is None else handed(X[rows]))
+        Z = Z.toarray() if sp.issparse(Z) else Z
+        Z = as_tensor(Z, name=f"the output of {name}", device=X.device if isinstance(X, torch.Tensor) else "cpu")[0]
+        m = len(range(*rows.indices(X.shape[0])))
+        shape = (m, Z.shape[1]) if out is None else tuple(out.shape)
+        if Z.shape != shape:
+            raise ValueError(f"{name} must make an array of shape {shape} of {m} rows, got {tuple(Z.shape)}")
+        return Z if out is None else out.copy_(Z)
+
+    return features
+
+
+def _row_waves(feature_map, X):
+    W, b = _checked_waves(X, *feature_map._waves())
+    phi, scale = _form(W, b)
+    functions = phi if isinstance(phi, tuple) else (phi,)
+
+    def features(rows, out=None):
+        low, high, _ = rows.indices(len(X))
+        direct = out is not None and out.dtype == X.dtype
+        Z = out if direct else empty((high - low, feature_map._n_features_out), X.dtype, X.device)
+        _fill_waves(X[rows], W, b, functions, scale, Z)
+        return Z if direct or out is None else out.copy_(Z)
+
+    return features
+

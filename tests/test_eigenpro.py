@@ -1984,6 +1984,16 @@ def test_scale_of_the_features_does_not_matter(scale):
     np.testing.assert_allclose(model.predict(X0 * scale), y, atol=1e-6)
 
 
+def test_a_map_that_makes_another_number_of_rows_is_refused():
+    """One row for many would be one row many times."""
+    mean = FunctionTransformer(lambda X: X.mean(0, keepdims=True))
+    with pytest.raises(ValueError, match=r"feature_map must make an array of shape .* rows, got \(1, "):
+        regressor(5, feature_map=mean).fit(X0, Y0)
+    model = regressor(5, feature_map=FunctionTransformer(lambda X: X if len(X) > 5 else X[:1])).fit(X0, Y0)
+    with pytest.raises(ValueError, match=r"feature_map must make an array of shape .* of 3 rows, got \(1, "):
+        model.predict(X0[:3])
+
+
 def test_features_that_are_degenerate():
     for map_ in (FunctionTransformer(times_zero), FunctionTransformer(np.ones_like),
                  RandomFourierFeatures(n_components=1, random_state=0)):

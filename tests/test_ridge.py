@@ -1149,3 +1149,6 @@ def test_a_map_that_makes_another_number_of_rows_is_refused(solver):
     mean = FunctionTransformer(lambda X: X.mean(0, keepdims=True))
     with pytest.raises(ValueError, match=r"features must make an array of shape \(300, 8\) of 300 rows, got \(1, 8\)"):
         RandomFeatureRidge(mean, solver=solver).fit(X, X[:, 0])
+    model = RandomFeatureRidge(FunctionTransformer(lambda X: X if len(X) > 5 else X[:1]), solver=solver).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match=r"features must make an array of shape \(3, 8\) of 3 rows, got \(1, 8\)"):
+        model.predict(X[:3])
