@@ -112,16 +112,17 @@ class _Summed(Sharing):
             self._multiply()
         self.batch.hold(B, weight)
         self.n += n
-        if self.batch.n_held >= (self.run if self.owned else self.patience):
+        if self.batch.n_held >= self.patience:
             self._multiply()
         if self.batch.rows >= self.batch_rows:
             self._merge_batch()
 
     def _multiply(self):
-        """Add the products of the rows that are held to G."""
-        for B in self.batch.release(self.run):
-            for part in self._runs(B):
-                add_gram(self._own(), part)
+        """Add the products of the rows that are held to G, those of four runs in their dtype."""
+        parts = [part for B in self.batch.release(self.run) for part in self._runs(B)]
+        together = 4 if self.mean.is_cpu else 1
+        for i in range(0, len(parts), together):
+            add_gram(self._own(), *parts[i : i + together])
 
     def _runs(self, B):
         """Parts of the rows of B whose products may be added up in its dtype; on a card many at a time, (r, run, D)."""

@@ -23,23 +23,28 @@ from .checks import choice, number, penalties, system
 PANEL = 96  # columns; in float64 a width that is no multiple of it can cost a third
 
 
-def add_gram(G: torch.Tensor, B: torch.Tensor) -> None:
-    """Add BᵀB, computed in the dtype of B, float32 or float64, to the lower triangle of G, by half of the products.
+def add_gram(G: torch.Tensor, *parts: torch.Tensor) -> None:
+    """Add the sum of BᵀB over the matrices B (n, N) of ``parts`` to the lower triangle of G, by half of the products.
 
-    For B of shape (r, n, N), the r products are summed up in the dtype of G.
+    The sum is in the dtype of the parts, float32 or float64. A B of shape (r, n, N) stands alone, and its r products are
+    summed up in the dtype of G.
     """
 
-    N = B.shape[-1]
-    panel, strip = (PANEL, 6 * PANEL) if B.is_cpu else (256, 1024)  # a card wants large products
+    first, *others = parts
+    N = first.shape[-1]
+    panel, strip = (PANEL, 6 * PANEL) if first.is_cpu else (256, 1024)  # a card wants large products
 
     def add(rows, cols):
-        if B.ndim == 3:
-            for runs in B.split(max(1, block_bytes(B.device) // (strip * N * B.itemsize))):
+        if first.ndim == 3:
+            for runs in first.split(max(1, block_bytes(first.device) // (strip * N * first.itemsize))):
                 G[rows, cols].add_((runs[..., rows].mT @ runs[..., cols]).sum(0, dtype=G.dtype))
-        elif B.dtype == G.dtype:
-            G[rows, cols].addmm_(B[:, rows].T, B[:, cols])
-        else:
-            G[rows, cols].add_(B[:, rows].T @ B[:, cols])  # += would copy the part onto itself afterwards
+            return
+        same = first.dtype == G.dtype
+        total = G[rows, cols].addmm_(first[:, rows].T, first[:, cols]) if same else first[:, rows].T @ first[:, cols]
+        for B in others:
+            total.addmm_(B[:, rows].T, B[:, cols])
+        if not same:
+            G[rows, cols].add_(total)  # += would copy the part onto itself afterwards
 
     for start in range(0, N, strip):
         stop = min(start + strip, N)
