@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from .arrays import Array, ArrayLike, Seed, as_tensor, random_generator
-from .attention_engine import LOG2_E, attend, front, key_bias, least_exponent, narrowed, per_key, powers_, quotient
+from .attention_engine import LOG2_E, attend, key_bias, least_exponent, narrowed, per_key, powers_, quotient
 from .attention_engine import relative_powers_, same_length, totals
 from .checks import choice, flag, integer, number
 from .features import sample_frequencies
@@ -201,14 +201,14 @@ class FeatureMap:
         self.squares = W.square().sum(-1)
         self.c = LOG2_E * 2 * tilt * self.squares[..., None, :]
 
-    def exponents(self, k, bias=None):
-        """What belongs to a key alone, h = ∓‖y‖²/2 and what a mask adds, to base two, of shape (..., S)."""
-        h = LOG2_E * self._half * self.scale * torch.linalg.vector_norm(k, dim=-1).square()
+    def exponents(self, lengths, bias=None):
+        """What belongs to keys of these lengths alone, h = ∓‖y‖²/2 and what a mask adds, to base two, of shape (..., S)."""
+        h = LOG2_E * self._half * self.scale * lengths.square()
         return h if bias is None else h + LOG2_E * bias
 
-    def powers(self, x, memory, h=None):
-        """Exponential features of queries, or of keys with exponents h, as they are, in a flat memory that is already there."""
-        Z = torch.matmul(x, self.W.mT, out=front(memory, *x.shape[:-1], self.N))
+    def powers(self, x, out, h=None):
+        """Exponential features of queries, or of keys with exponents h, as they are, in memory that is already there."""
+        Z = torch.matmul(x, self.W.mT, out=out)
         Z = Z if h is None else Z.add_(h[..., None])
         return (Z.add_(self.c / 2) if self.tilt else Z).exp2_()
 

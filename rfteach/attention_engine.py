@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOG2_E', 'powers_', 'relative_powers_', 'least_exponent', 'totals', 'quotient', 'narrowed', 'per_key', 'key_bias',
-           'same_length', 'front', 'attend']
+           'same_length', 'attend']
 
 # %% ../nbs/11b_attention_engine.ipynb #b8304f21
 import math
@@ -66,15 +66,15 @@ def narrowed(o: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return o.to(dtype)
 
 # %% ../nbs/11b_attention_engine.ipynb #3f59b008
-def _refuse_overflow(q, k, v, squares, tilt, scale):
-    """Refuse NaN, and rows or values of a size with which exponents or sums overflow.
+def _refuse_overflow(q, k, v, lengths, squares, tilt, scale):
+    """Refuse NaN, and rows or values of a size with which exponents or sums overflow; ``lengths`` are those of the keys.
 
     Tell whether features of keys and queries and sums over the keys, values among them, are in range without a reference.
     """
-    rows = [torch.linalg.vector_norm(t.detach(), dim=-1).amax() for t in (q, k)]
-    ends = [v.detach().amax(), -v.detach().amin(), squares.detach().amax()]
-    *rows, high, low, longest = torch.stack([*rows, *ends]).tolist()  # a card is asked once
-    peak = max(high, low)
+    rows = torch.linalg.vector_norm(q.detach(), dim=-1).amax(), lengths.detach().amax()
+    ends = *torch.aminmax(v.detach()), squares.detach().amax()
+    *rows, low, high, longest = torch.stack([*rows, *ends]).tolist()  # a card is asked once
+    peak = max(high, -low)
     for name, t, size in zip("qkv", (q, k, v), (*rows, peak)):
         if not math.isfinite(size) and not torch.isfinite(t).all():
             raise ValueError(f"{name} contains NaN or infinity")
@@ -258,8 +258,8 @@ def _causal(phi, rows, doubts):
         yield s, answers
 
 
-def front(memory: torch.Tensor, *shape: int) -> torch.Tensor:
-    """A tensor of this shape at the beginning of a flat one."""
+def _front(memory, *shape):
+    """A tensor of this shape at the beginning of a flat one: `torch.matmul` writes into no others."""
     return memory[: math.prod(shape)].view(shape)
 
 
@@ -267,43 +267,51 @@ def _sums(phi, q, k, v, h, out):
     """Write (11.2) without a reference into ``out``, and yield the denominators."""
     of_keys, of_queries = (list(_blocks(x.shape[-2], phi, q)) for x in (k, q))
     rows = math.prod(q.shape[:-2]) * max(of_keys[0].stop, of_queries[0].stop)
-    memory = empty((rows * phi.N,), q.dtype, q.device)
+    features = empty((rows * phi.N,), q.dtype, q.device)
+    room = lambda s: _front(features, *q.shape[:-2], s.stop - s.start, phi.N)
     U = z = 0.0
     for s in of_keys:
-        P = phi.powers(k[..., s, :], memory, h[..., s])
-        U, z = U + P.mT @ v[..., s, :], z + P.sum(-2)[..., None]
+        P = phi.powers(k[..., s, :], room(s), h[..., s])
+        U, z = U + P.mT @ v[..., s, :], z + P.sum(-2, keepdim=True)
     for s in of_queries:
-        Q = phi.powers(q[..., s, :], memory)
-        denominators = Q @ z
-        torch.matmul(Q, U, out=out[..., s, :]).div_(denominators)
+        Q = phi.powers(q[..., s, :], room(s))
+        o = torch.matmul(Q, U, out=out[..., s, :])
+        denominators = Q.mul_(z).sum(-1, keepdim=True)
+        o.div_(denominators)
         yield denominators
+
+
+def _chunks(t, C, n):
+    """Parts of t (..., L, ·) as (m, ..., C, ·): m ≤ n chunks side by side, and what is left of one."""
+    whole = t.shape[-2] - t.shape[-2] % C
+    yield from t[..., :whole, :].unflatten(-2, (-1, C)).movedim(-3, 0).split(n)
+    if whole < t.shape[-2]:
+        yield t[..., whole:, :][None]
 
 
 def _causal_sums(phi, q, k, v, h, out):
     """The same of (11.10), the chunks of a block side by side; U[i] and z[i] are sums over the keys before chunk i."""
-    (*lead, L, _), Ev, block = q.shape, v.shape[-1], _block_size(phi, q)
+    lead, N, Ev, block = q.shape[:-2], phi.N, v.shape[-1], _block_size(phi, q)
     C = min(_CHUNK, block)
-    whole, n = L - L % C, block // C
-    memory = [empty((math.prod(lead) * n * C * size,), q.dtype, q.device) for size in (phi.N, phi.N, C, Ev, Ev)]
-    U, z = (empty((n + 1, *lead, phi.N, size), q.dtype, q.device) for size in (Ev, 1))
-    U[0] = z[0] = 0.0
-    for i in [*range(0, whole, block), *range(whole, L, C)]:  # and what is left of a chunk
-        s = slice(i, min(i + block, whole) if i < whole else L)
-        size = min(C, s.stop - i)
-        x, y, w, b, o = (t[..., s, :].unflatten(-2, (-1, size)).movedim(-3, 0) for t in (q, k, v, h[..., None], out))
-        m = len(x)
-        Q, P = phi.powers(x, memory[0]), phi.powers(y, memory[1], b[..., 0])
-        A, T, own = (front(M, *x.shape[:-1], last) for M, last in zip(memory[2:], (size, Ev, Ev)))
+    n = block // C
+    memory = [empty((n * math.prod(lead) * C * last,), q.dtype, q.device) for last in (N, N, C, Ev)]
+    own, U, z = (empty((n + 1, *lead, *shape), q.dtype, q.device) for shape in ((N, Ev), (N, Ev), (1, N)))
+    triangle = torch.ones(n + 1, n + 1, dtype=q.dtype, device=q.device).tril_()
+    own[0] = z[0] = 0.0
+    for x, y, w, b, o in zip(*(_chunks(t, C, n) for t in (q, k, v.contiguous(), h[..., None], out)), strict=True):
+        m, size = len(x), x.shape[-2]
+        some = slice(m + 1)
+        Q, P, A, T = (_front(M, *x.shape[:-1], last) for M, last in zip(memory, (N, N, size, Ev), strict=True))
+        phi.powers(x, Q), phi.powers(y, P, b[..., 0])
         torch.matmul(Q, P.mT, out=A).tril_()
-        torch.matmul(P.mT, w, out=U[1 : m + 1])
-        for j in range(m):
-            U[j + 1] += U[j]
-        z[1 : m + 1] = P.sum(-2)[..., None]
-        z[: m + 1].cumsum_(0)
-        denominators = A.sum(-1, keepdim=True) + Q @ z[:m]
-        torch.matmul(Q, U[:m], out=T).add_(torch.matmul(A, w, out=own))
+        torch.matmul(P.mT, w, out=own[1:][:m])
+        torch.sum(P, -2, keepdim=True, out=z[1:][:m])
+        torch.mm(triangle[some, some], own[some].flatten(1), out=U[some].flatten(1))
+        z[some].cumsum_(0)
+        torch.matmul(Q, U[:m], out=T).view(-1, size, Ev).baddbmm_(A.flatten(0, -3), w.flatten(0, -3))
+        denominators = A.sum(-1, keepdim=True) + Q.mul_(z[:m]).sum(-1, keepdim=True)
         torch.div(T, denominators, out=o)
-        U[0], z[0] = U[m], z[m]
+        own[0], z[0] = U[m], z[m]
         yield denominators
 
 
@@ -347,10 +355,11 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, phi: Any, bias: to
     ValueError
         If there is NaN, or rows, frequencies or values are so large that something overflows.
     """
-    near = _refuse_overflow(q, k, v, phi.squares, phi.tilt, phi.scale)
+    lengths = torch.linalg.vector_norm(k, dim=-1)
+    near = _refuse_overflow(q, k, v, lengths, phi.squares, phi.tilt, phi.scale)
     # autocast would take the products down to half precision
     with torch.autocast(q.device.type, enabled=False):
-        h = phi.exponents(k, bias)
+        h = phi.exponents(lengths, bias)
         graph = needs_grad(q, k, v, phi.W, bias, *(gate or ()))
         out = None if graph else empty((*q.shape[:-1], v.shape[-1]), q.dtype, q.device)
         if near and q.is_cpu and bias is None and gate is None and not (graph or phi.signed):
