@@ -202,7 +202,7 @@ class FeatureMap:
         self.c = LOG2_E * 2 * tilt * self.squares[..., None, :]
 
     def exponents(self, lengths, bias=None):
-        """What belongs to keys of these lengths alone, h = ∓‖y‖²/2 and what a mask adds, to base two, of shape (..., S)."""
+        """What belongs to keys of these lengths (..., S) alone, h = ∓‖y‖²/2 and what a mask adds, to base two."""
         h = LOG2_E * self._half * self.scale * lengths.square()
         return h if bias is None else h + LOG2_E * bias
 

@@ -72,9 +72,9 @@ def _refuse_overflow(q, k, v, lengths, squares, tilt, scale):
     Tell whether features of keys and queries and sums over the keys, values among them, are in range without a reference.
     """
     rows = torch.linalg.vector_norm(q.detach(), dim=-1).amax(), lengths.detach().amax()
-    ends = *torch.aminmax(v.detach()), squares.detach().amax()
-    *rows, low, high, longest = torch.stack([*rows, *ends]).tolist()  # a card is asked once
-    peak = max(high, -low)
+    ends = v.detach().amax(), -v.detach().amin(), squares.detach().amax()  # `aminmax` would copy what is expanded
+    *rows, high, low, longest = torch.stack([*rows, *ends]).tolist()  # a card is asked once
+    peak = max(high, low)
     for name, t, size in zip("qkv", (q, k, v), (*rows, peak)):
         if not math.isfinite(size) and not torch.isfinite(t).all():
             raise ValueError(f"{name} contains NaN or infinity")
@@ -259,7 +259,7 @@ def _causal(phi, rows, doubts):
 
 
 def _front(memory, *shape):
-    """A tensor of this shape at the beginning of a flat one: `torch.matmul` writes into no others."""
+    """A tensor of this shape at the beginning of a flat one: into a part of a block `torch.matmul` writes by way of a copy."""
     return memory[: math.prod(shape)].view(shape)
 
 
@@ -295,23 +295,25 @@ def _causal_sums(phi, q, k, v, h, out):
     C = min(_CHUNK, block)
     n = block // C
     memory = [empty((n * math.prod(lead) * C * last,), q.dtype, q.device) for last in (N, N, C, Ev)]
-    own, U, z = (empty((n + 1, *lead, *shape), q.dtype, q.device) for shape in ((N, Ev), (N, Ev), (1, N)))
-    triangle = torch.ones(n + 1, n + 1, dtype=q.dtype, device=q.device).tril_()
-    own[0] = z[0] = 0.0
-    for x, y, w, b, o in zip(*(_chunks(t, C, n) for t in (q, k, v.contiguous(), h[..., None], out)), strict=True):
-        m, size = len(x), x.shape[-2]
-        some = slice(m + 1)
+    own, U, z = (empty((*shape[:1], *lead, *shape[1:]), q.dtype, q.device) for shape in ((n, N, Ev), (n + 1, N, Ev), (n + 1, 1, N)))
+    triangle = torch.ones(n, n, dtype=q.dtype, device=q.device).tril_()
+    U[0] = z[0] = 0.0
+    for x, y, w, b, o in zip(*(_chunks(t, C, n) for t in (q, k, v, h[..., None], out)), strict=True):
+        m, size, w = len(x), x.shape[-2], w.contiguous()
         Q, P, A, T = (_front(M, *x.shape[:-1], last) for M, last in zip(memory, (N, N, size, Ev), strict=True))
         phi.powers(x, Q), phi.powers(y, P, b[..., 0])
         torch.matmul(Q, P.mT, out=A).tril_()
-        torch.matmul(P.mT, w, out=own[1:][:m])
-        torch.sum(P, -2, keepdim=True, out=z[1:][:m])
-        torch.mm(triangle[some, some], own[some].flatten(1), out=U[some].flatten(1))
-        z[some].cumsum_(0)
+        last = U[1 : m + 1]
+        torch.matmul(P.mT, w, out=own[:m] if m > 1 else last)
+        if m > 1:
+            torch.mm(triangle[:m, :m], own[:m].flatten(1), out=last.flatten(1))
+        last += U[0]
+        torch.sum(P, -2, keepdim=True, out=z[1 : m + 1])
+        z[: m + 1].cumsum_(0)
         torch.matmul(Q, U[:m], out=T).view(-1, size, Ev).baddbmm_(A.flatten(0, -3), w.flatten(0, -3))
         denominators = A.sum(-1, keepdim=True) + Q.mul_(z[:m]).sum(-1, keepdim=True)
         torch.div(T, denominators, out=o)
-        own[0], z[0] = U[m], z[m]
+        U[0], z[0] = U[m], z[m]
         yield denominators
 
 

@@ -75,7 +75,7 @@ class FeatureSpace:
 
     def gram(self, X, subsample=None):
         """The Gram matrix (m, m) of the features of X, and these features (m, N)."""
-        A = self.features(X)(slice(None), X.new_empty(len(X), self.n_columns))
+        A = self.features(X)(slice(None)).to(X.dtype)
         return A @ A.T, A
 
     def fill(self, X):

@@ -427,7 +427,7 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     Notes
     -----
     With n > N rows: nN² FLOPs for the moments, N³/3 for a given penalty, or about 10N³ + 2nN² for
-    "loo"; memory N² numbers and a block of rows, whatever n is, and two copies of X while the feature map is
+    "loo"; memory N² numbers and up to 4096 rows of features, whatever n is, and two copies of X while the feature map is
     fitted, then one. With n ≤ N rows the n × N features are held, at n²N FLOPs. All is done with the
     distinct rows of positive weight, so that a weight of two means the same as the row twice, except where rows
     repeat by nature.

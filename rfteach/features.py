@@ -515,7 +515,7 @@ def row_features(
 
 
 def _row_waves(feature_map, X):
-    W, b = _checked_waves(X, *feature_map._waves())
+    W, b = (None if t is None else t.detach() for t in _checked_waves(X, *feature_map._waves()))
     phi, scale = _form(W, b)
     functions = phi if isinstance(phi, tuple) else (phi,)
 

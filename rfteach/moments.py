@@ -78,9 +78,14 @@ class _Summed(Sharing):
         self.G = torch.zeros(D, D, dtype=torch.float64, device=device)  # lower triangle
         self.owned, self.batch = True, _Batch(self.mean)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the sums are."""
+        return self.mean.device
+
     def empty(self) -> Self:
         """Sums of no rows, of the same kind."""
-        return type(self)(len(self.mean), self.fit_intercept, self.mean.device)
+        return type(self)(len(self.mean), self.fit_intercept, self.device)
 
     def shared(self) -> Self:
         """A copy, at no cost until rows are added to it; what is then done to it does not show here.
@@ -112,7 +117,7 @@ class _Summed(Sharing):
             self._multiply()
         self.batch.hold(B, weight)
         self.n += n
-        if self.batch.n_held >= self.patience:
+        if self.batch.n_held >= (self.run if self.owned and B.dtype == self.G.dtype else self.patience):
             self._multiply()
         if self.batch.rows >= self.batch_rows:
             self._merge_batch()
@@ -120,9 +125,8 @@ class _Summed(Sharing):
     def _multiply(self):
         """Add the products of the rows that are held to G, those of four runs in their dtype."""
         parts = [part for B in self.batch.release(self.run) for part in self._runs(B)]
-        together = 4 if self.mean.is_cpu else 1
-        for i in range(0, len(parts), together):
-            add_gram(self._own(), *parts[i : i + together])
+        for i in range(0, len(parts), 4):
+            add_gram(self._own(), *parts[i : i + 4])
 
     def _runs(self, B):
         """Parts of the rows of B whose products may be added up in its dtype; on a card many at a time, (r, run, D)."""
@@ -253,10 +257,15 @@ class Triangle(Sharing):
         self.floor = (self.eps * D) ** 2
         self.rows = torch.zeros(0, D + fit_intercept, dtype=torch.float64, device=device)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the factor is."""
+        return self.rows.device
+
     def empty(self) -> Self:
         """The factor of no rows, of the same kind."""
         D = self.rows.shape[1] - self.fit_intercept
-        return type(self)(D, self.fit_intercept, self.rows.device)
+        return type(self)(D, self.fit_intercept, self.device)
 
     def shared(self) -> Self:
         """A copy; what is then done to it does not show here."""

@@ -149,7 +149,7 @@ class _Support:
         if self.G is None:
             size = float(self.B.square().sum(1).mean())
             return 1 / (size + self.penalty) if size > 0 else 1.0
-        size = float(self.G.diagonal().cpu().numpy().mean())
+        size = float(self.G.diagonal().mean())
         if size == 0:
             return 1.0
         L = self.L
@@ -157,7 +157,7 @@ class _Support:
             raised = max(self.penalty, 1e3 * self.eps * len(self.G) * size)
             L = torch.linalg.cholesky(torch.add(self.G, self.identity, alpha=raised))
         inverse = torch.linalg.solve_triangular(L, self.identity, upper=False).square_().sum(0)
-        return math.sqrt(float(inverse.median()) / (size + self.penalty))
+        return float((inverse / (size + self.penalty)).sqrt().median())
 
 # %% ../nbs/07a_pursuit.ipynb #cde8ae0e
 def harfe(
@@ -236,7 +236,8 @@ def harfe(
         if moved:
             z = g = r.to(problem.A) @ problem.A
         if len(S):
-            z = (step * g).index_copy_(0, problem.at(S), c.to(g))  # (1 - μmλ) c + μ A'r on the support, where A'r = mλ c
+            z = step * g
+            z.index_copy_(0, problem.at(S), c.to(z))  # (1 - μmλ) c + μ A'r on the support, where A'r = mλ c
         key = _select(z, problem.s, selection)
         if np.array_equal(np.sort(S), key):
             converged = True

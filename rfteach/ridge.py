@@ -26,25 +26,25 @@ PANEL = 96  # columns; in float64 a width that is no multiple of it can cost a t
 def add_gram(G: torch.Tensor, *parts: torch.Tensor) -> None:
     """Add the sum of BᵀB over the matrices B (n, N) of ``parts`` to the lower triangle of G, by half of the products.
 
-    The sum is in the dtype of the parts, float32 or float64. A B of shape (r, n, N) stands alone, and its r products are
-    summed up in the dtype of G.
+    The sum is in the dtype of the parts, float32 or float64. For B of shape (r, n, N), the r products are summed up in the
+    dtype of G.
     """
 
-    first, *others = parts
-    N = first.shape[-1]
+    first, N = parts[0], parts[0].shape[-1]
     panel, strip = (PANEL, 6 * PANEL) if first.is_cpu else (256, 1024)  # a card wants large products
 
     def add(rows, cols):
         if first.ndim == 3:
-            for runs in first.split(max(1, block_bytes(first.device) // (strip * N * first.itemsize))):
-                G[rows, cols].add_((runs[..., rows].mT @ runs[..., cols]).sum(0, dtype=G.dtype))
+            for B in parts:
+                for runs in B.split(max(1, block_bytes(B.device) // (strip * N * B.itemsize))):
+                    G[rows, cols].add_((runs[..., rows].mT @ runs[..., cols]).sum(0, dtype=G.dtype))
             return
-        same = first.dtype == G.dtype
-        total = G[rows, cols].addmm_(first[:, rows].T, first[:, cols]) if same else first[:, rows].T @ first[:, cols]
-        for B in others:
+        part = G[rows, cols]
+        total = part if first.dtype == G.dtype else torch.zeros_like(part, dtype=first.dtype)
+        for B in parts:
             total.addmm_(B[:, rows].T, B[:, cols])
-        if not same:
-            G[rows, cols].add_(total)  # += would copy the part onto itself afterwards
+        if total is not part:
+            part.add_(total)
 
     for start in range(0, N, strip):
         stop = min(start + strip, N)

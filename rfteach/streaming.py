@@ -175,6 +175,8 @@ class Stream(Sharing):
         """Take in A (m, N), y (m, k) and weights w (m,) or None, which stand for n rows."""
         if y.shape[1] != self.k:
             raise ValueError(f"y has {y.shape[1]} outputs, but earlier blocks had {self.k}")
+        if A.device != self.sums.device:
+            raise ValueError(f"features are on {A.device}, but those of earlier blocks were on {self.sums.device}")
         add_rows(self.sums, A, y, w, _product_dtype(self.dtype, A, y, w))
         self.n_rows, self.solved, self.told = self.n_rows + n, None, None
 
@@ -373,7 +375,7 @@ class StreamingRidge(_Streaming):
     dtype : {None, "float32", "float64"}, default None
         Arithmetic of the products of "gram"; None stands for that of the rows, and for float64 where
         squares may leave the range of float32. Products in float32 are summed up in float32 over runs of
-        some 1024 rows, 1536 at most, and over four runs, and in float64 from there on: a sum of products a b is off by at
+        some 1024 rows, 1536 at most, and on a CPU over four runs, and in float64 from there on: a sum of products a b is off by at
         most about 1536 · 2⁻²⁴ = 9e-5 of the sum of their sizes however many rows there are, and typically by
         2e-6 of it or less. "qr" is in float64.
     device : str, torch.device or None, default None

@@ -384,6 +384,20 @@ def test_products_are_added_to_the_lower_triangle(dtype, columns, layout):
         assert torch.equal(G.triu(PANEL), exact.triu(PANEL))
 
 
+@pytest.mark.parametrize("rows, sums", [("float32", "float64"), ("float64", "float64"), ("float32", "float32")])
+@pytest.mark.parametrize("runs", [(), (2,)])
+def test_products_of_several_parts(rows, sums, runs):
+    """Their sum, against float64; and in float32 under autocast as well, which would take products down to half precision."""
+    rows, sums = getattr(torch, rows), getattr(torch, sums)
+    parts = [torch.randn(*runs, n, 200, generator=torch.Generator().manual_seed(n)).to(rows) for n in (30, 1, 50)]
+    exact = sum(B.double().flatten(0, -2).T @ B.double().flatten(0, -2) for B in parts)
+    for autocast in (False, not runs):
+        G = torch.zeros(200, 200, dtype=sums)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            add_gram(G, *parts)
+        assert (G - exact).tril().abs().max() < 2000 * torch.finfo(rows).eps
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("runs", [(), (3,)])
 def test_products_are_added_where_they_belong_and_not_copied(dtype, runs):
@@ -1140,6 +1154,14 @@ def test_rows_that_choose_the_penalty_of_a_stream_count_by_their_weights():
 def test_what_is_no_feature_map_is_named(estimator, features):
     with pytest.raises(TypeError, match="features must be None or a transformer"):
         estimator(features).fit(np.eye(4), [0, 1, 0, 1])
+
+
+def test_a_map_whose_bandwidth_wants_a_gradient():
+    """The fit takes its numbers: there is no derivative through a solve by blocks."""
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    fits = [RandomFeatureRidge(RandomFourierFeatures(bandwidth=width, n_components=40, random_state=0), 0.1).fit(X, X[:, 0])
+            for width in (2.0, torch.tensor(2.0, dtype=torch.float64, requires_grad=True))]
+    np.testing.assert_allclose(fits[0].predict(X), fits[1].predict(X), rtol=1e-9)
 
 
 @pytest.mark.parametrize("solver", ["auto", "gram", "qr"])
