@@ -38,7 +38,7 @@ from rfteach.kernel_ridge import gram_solve
 from rfteach.processes import process_group
 from rfteach.rbf import RBFRegressor
 from rfteach.ridge import PANEL, add_gram, cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path, thin_product
-from rfteach.streaming import StreamingRidge, _left_errors
+from rfteach.streaming import Stream, StreamingRidge, _left_errors
 
 METHODS = ["auto", "cholesky", "qr", "svd"]
 SHAPES = [(9, 4), (4, 9), (6, 6)]
@@ -452,6 +452,14 @@ def test_float32_rows_are_summed_in_float64():
     assert model.predict(ones).dtype == np.float32
     model = StreamingRidge(dtype="float32").fit(np.eye(3), np.arange(3.0))
     assert model.predict(np.eye(3)).dtype == np.float64
+
+
+@pytest.mark.parametrize("method", ["gram", "qr"])
+def test_rows_on_another_device_than_earlier_ones_are_refused_at_once(method):
+    """Not when the rows that are held are multiplied, thousands of rows later."""
+    stream = Stream(2, 1, fit_intercept=False, method=method, dtype=None, device="cpu")
+    with pytest.raises(ValueError, match="features are on meta, but those of earlier blocks were on cpu"):
+        stream.add(torch.zeros(3, 2, device="meta"), torch.zeros(3, 1), None, 3)
 
 
 @pytest.mark.parametrize("size", [100, 1500, 20000])
