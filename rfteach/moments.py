@@ -78,14 +78,9 @@ class _Summed(Sharing):
         self.G = torch.zeros(D, D, dtype=torch.float64, device=device)  # lower triangle
         self.owned, self.batch = True, _Batch(self.mean)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the sums are."""
-        return self.mean.device
-
     def empty(self) -> Self:
         """Sums of no rows, of the same kind."""
-        return type(self)(len(self.mean), self.fit_intercept, self.device)
+        return type(self)(len(self.mean), self.fit_intercept, self.mean.device)
 
     def shared(self) -> Self:
         """A copy, at no cost until rows are added to it; what is then done to it does not show here.
@@ -257,15 +252,10 @@ class Triangle(Sharing):
         self.floor = (self.eps * D) ** 2
         self.rows = torch.zeros(0, D + fit_intercept, dtype=torch.float64, device=device)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the factor is."""
-        return self.rows.device
-
     def empty(self) -> Self:
         """The factor of no rows, of the same kind."""
         D = self.rows.shape[1] - self.fit_intercept
-        return type(self)(D, self.fit_intercept, self.device)
+        return type(self)(D, self.fit_intercept, self.rows.device)
 
     def shared(self) -> Self:
         """A copy; what is then done to it does not show here."""

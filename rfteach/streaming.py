@@ -157,6 +157,7 @@ class Stream(Sharing):
     ) -> None:
         self.N, self.k, self.method, self.dtype = N, k, method, dtype
         self.sums = (Triangle if method == "qr" else Moments)(N + k, fit_intercept, device)
+        self.place = torch.empty(0, device=device).device
         self.n_rows, self.common, self.solved, self.told, self.drawn = 0, None, None, None, _Draw()
 
     @property
@@ -175,8 +176,8 @@ class Stream(Sharing):
         """Take in A (m, N), y (m, k) and weights w (m,) or None, which stand for n rows."""
         if y.shape[1] != self.k:
             raise ValueError(f"y has {y.shape[1]} outputs, but earlier blocks had {self.k}")
-        if A.device != self.sums.device:
-            raise ValueError(f"features are on {A.device}, but those of earlier blocks were on {self.sums.device}")
+        if A.device != self.place:
+            raise ValueError(f"features are on {A.device}, but those of earlier blocks were on {self.place}")
         add_rows(self.sums, A, y, w, _product_dtype(self.dtype, A, y, w))
         self.n_rows, self.solved, self.told = self.n_rows + n, None, None
 
