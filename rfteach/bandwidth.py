@@ -538,8 +538,8 @@ def fit_kernel(
         As for `rfteach.kernels.as_kernel`.
     bandwidth : float, array of shape (d,), "median", "learned" or None
         "median" stands for `median_bandwidth` of X, "learned" for the bandwidths, one for each input, that
-        `learn_bandwidth` finds from X and y. For a kernel object: None, because it has its own, or
-        "learned", which replaces it.
+        `learn_bandwidth` finds from X and y, None for 1.0. A kernel object has its own bandwidth, which
+        "median" and None leave as it is, and "learned" replaces.
     X : array-like or scipy sparse matrix of shape (n, d)
         The data that the words refer to; not looked at for other bandwidths.
     y : array-like of shape (n,) or (n, k), or None
@@ -553,8 +553,8 @@ def fit_kernel(
     Raises
     ------
     ValueError
-        If a name or a word is unknown, "learned" comes without targets, or a kernel comes with a second
-        bandwidth.
+        If a name or a word is unknown, "learned" comes without targets, or numbers come beside a kernel
+        object.
     TypeError
         If ``kernel`` is neither a name nor a kernel.
 
@@ -564,7 +564,7 @@ def fit_kernel(
     Laplacian(bandwidth=2.0)
     """
     family = as_kernel(kernel)
-    if not isinstance(bandwidth, str) or (isinstance(kernel, Kernel) and bandwidth != "learned"):
+    if not isinstance(bandwidth, str):
         return as_kernel(kernel, bandwidth)
     if bandwidth not in _WORDS:
         close = difflib.get_close_matches(bandwidth, _WORDS, n=1)
@@ -574,7 +574,7 @@ def fit_kernel(
             "or 'learned'"
         )
     if bandwidth == "median":
-        return family.set_params(bandwidth=median_bandwidth(X))
+        return kernel if isinstance(kernel, Kernel) else family.set_params(bandwidth=median_bandwidth(X))
     if y is None:
         raise ValueError("bandwidth='learned' is taken from data, but no y came with it; pass y, or a number")
     learned = torch.as_tensor(learn_bandwidth(X, y, kernel=kernel).bandwidth, device="cpu")

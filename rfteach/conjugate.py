@@ -540,8 +540,7 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
         (kept, rows, group), (U, means, total, units) = row_groups(X, Y, weight=w), observations(X, Y, w)
         U, means, total, many = U[few], means[few], total[few], len(rows) > _ROWS
         places = np.arange(len(rows))[-(_ROWS // 2) if many else 0 :]
-        own = not isinstance(self.kernel, str) and isinstance(self.bandwidth, str) and self.bandwidth == "median"
-        kernel = self.kernel_ = fit_kernel(self.kernel, None if own else self.bandwidth, U, means).own()
+        kernel = self.kernel_ = fit_kernel(self.kernel, self.bandwidth, U, means).own()
         X, Y, U, self.alpha_ = X.detach().double(), Y.double() / units, U.double(), self.alpha
         w = X.new_ones(len(X)) if w is None else w.double()
         if self.alpha == "loo":

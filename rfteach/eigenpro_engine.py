@@ -111,9 +111,7 @@ def open_space(settings, X, Y, seed):
 
 
 def own_kernel(kernel, bandwidth, X, Y):
-    """A kernel that nobody else can change; the default "median" leaves a kernel object as it is."""
-    if not isinstance(kernel, str) and isinstance(bandwidth, str):
-        bandwidth = None if bandwidth == "median" else bandwidth
+    """A kernel that nobody else can change."""
     kernel = fit_kernel(kernel, bandwidth, X, Y).own()
     if isinstance(kernel.bandwidth, torch.Tensor):
         kernel.bandwidth = kernel.bandwidth.detach()

@@ -171,7 +171,7 @@ class _Mapped(Supervised):
         y = y.cpu().numpy()
         features = self.features
         if features is None:
-            features = RandomFourierFeatures(bandwidth="median", n_components=500, form="paired", random_state=0)
+            features = RandomFourierFeatures(n_components=500, form="paired", random_state=0)
         self.features_ = clone(features)
         self.features_.fit(self._for_map(X, like), y[:, 0] if y.shape[1] == 1 else y)
         self.n_components_ = self._features_of(X[:1], like).shape[1]

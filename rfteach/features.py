@@ -368,11 +368,11 @@ class RandomFourierFeatures(_WaveMap):
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel
         such as ``Matern(0.8, bandwidth=2.0)``, whose parameters a grid search reaches as
         ``kernel__bandwidth``.
-    bandwidth : float, array of shape (d,), "median", "learned" or None, default None
+    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
         Scale of distance, in the units of X; "median" stands for the median Euclidean distance between
-        the rows that ``fit`` sees (`rfteach.bandwidth.median_bandwidth`), "learned" for one bandwidth for
-        each input, learned from X and y (`rfteach.bandwidth.learn_bandwidth`), None for 1.0, or for the
-        kernel's own bandwidth where ``kernel`` is a kernel object. scikit-learn's ``gamma`` is
+        the rows that ``fit`` sees (`rfteach.bandwidth.median_bandwidth`), None for 1.0. A kernel object has
+        its own bandwidth, which both leave as it is. "learned" stands for one bandwidth for each input,
+        learned from X and y (`rfteach.bandwidth.learn_bandwidth`). scikit-learn's ``gamma`` is
         ``1 / (2 bandwidth²)`` for "gaussian". A torch tensor may require a gradient; fit again after each
         step that changes it.
     n_components : int, default 100
@@ -425,7 +425,7 @@ class RandomFourierFeatures(_WaveMap):
     def __init__(
         self,
         kernel="gaussian",
-        bandwidth=None,
+        bandwidth="median",
         n_components=100,
         *,
         form="phase",
@@ -477,7 +477,7 @@ class RandomFourierFeatures(_WaveMap):
 
 # %% ../nbs/02_features.ipynb #69243ab5
 def row_features(
-    feature_map: Any, X: torch.Tensor | Sparse, handed: Callable[..., Any] | None = None, name: str = "feature_map"
+    feature_map: Any, X: torch.Tensor | Sparse, handed: Callable[..., Any], name: str = "feature_map"
 ) -> Callable[..., torch.Tensor]:
     """A function of a slice ``rows`` that writes the features of X[rows] into ``out``, or returns them.
 
@@ -486,8 +486,8 @@ def row_features(
     feature_map : transformer
         A fitted one. `RandomFourierFeatures` on the device of X are checked here, once.
     X : torch.Tensor or scipy sparse matrix of shape (n, d)
-    handed : callable or None, default None
-        What another map gets for a block of rows: a copy, or an array in place of a tensor; None for the rows themselves.
+    handed : callable
+        What another map gets for a block of rows: a copy, or an array in place of a tensor.
     name : str, default "feature_map"
         The parameter that errors of the returned function are about.
 
@@ -502,7 +502,7 @@ def row_features(
             return _row_waves(feature_map, X)
 
     def features(rows, out=None):
-        Z = feature_map.transform(X[rows] if handed is None else handed(X[rows]))
+        Z = feature_map.transform(handed(X[rows]))
         Z = Z.toarray() if sp.issparse(Z) else Z
         Z = as_tensor(Z, name=f"the output of {name}", device=X.device if isinstance(X, torch.Tensor) else "cpu")[0]
         m = len(range(*rows.indices(X.shape[0])))

@@ -28,8 +28,7 @@ class AnisotropicKernelPCA(Transformer):
         Number of components; more than there are rows stands for as many as rows.
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
     bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
-        As for `rfteach.bandwidth.fit_kernel`; "learned" takes y into account. None for a kernel object,
-        which has its own.
+        As for `rfteach.bandwidth.fit_kernel`; "learned" takes y into account.
     solver : {"auto", "eigh", "randomized"}, default "auto"
         How to find the eigenvectors: all of them by LAPACK, or the leading ones by subspace iteration,
         and by LAPACK if that has not converged after 50 products. "auto": "randomized" from 300 rows

@@ -98,8 +98,6 @@ def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
     rows = order = distinct_rows(X, weight=weight, seed=seed)
     if word == "learned" and y is not None:
         rows, y, _ = merge_copies(X, numeric_targets(y, len(X)).to(X.device), weight=weight, seed=seed)
-    if word == "median" and not isinstance(kernel, str):
-        bandwidth = None
     few = slice(0, _MEDIAN_ROWS)
     kernel = fit_kernel(kernel, bandwidth, X[rows[few]], y[few] if word == "learned" and y is not None else None).own()
     if given:

@@ -113,7 +113,7 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
         What frequencies are divided by, in the units of X. "scale": the standard deviation of each
         input, within `reach_`, which is small, so that there are features of many frequencies to choose from; 1.0
         for an input that does not vary. The others as in `rfteach.bandwidth.fit_kernel`; a kernel
-        object has its own bandwidth, which "scale" and None leave as it is.
+        object has its own bandwidth, which "scale", "median" and None leave as it is.
     activation : {"sin", "cos", "relu", "tanh"} or callable, default "sin"
         See `feature_matrix`.
     complete : bool, default False

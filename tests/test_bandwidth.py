@@ -34,11 +34,17 @@ from rfteach.bandwidth import (
     learn_bandwidth,
     median_bandwidth,
 )
+from rfteach.centers import CentersRegressor
+from rfteach.conjugate import KernelRidgeRegressor
 from rfteach.distances import draw_pairs, pair_distances
-from rfteach.features import RandomFourierFeatures
-from rfteach.kernels import Gaussian, Laplacian1, Matern, as_kernel
-from rfteach.rbf import NystroemFeatures, RBFRegressor
+from rfteach.eigenpro import EigenProRegressor
 from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
+from rfteach.features import RandomFourierFeatures
+from rfteach.harfe_regressor import HARFERegressor
+from rfteach.kernels import Gaussian, Laplacian1, Matern, as_kernel
+from rfteach.kpca import AnisotropicKernelPCA
+from rfteach.rbf import NystroemFeatures, RBFRegressor
+from rfteach.srfe import SRFERegressor
 
 
 def reference(X):
@@ -502,6 +508,17 @@ def test_learning_from_labels():
     assert model.score(X, np.digitize(y, [11, 17])) > 0.95
 
 
+@pytest.mark.parametrize("estimator", [RandomFourierFeatures, NystroemFeatures, RBFRegressor, KernelRidgeRegressor, EigenProRegressor,
+                                       CentersRegressor, AnisotropicKernelPCA, SRFERegressor, HARFERegressor])
+def test_a_kernel_object_keeps_its_bandwidth(estimator):
+    """Beside "median", the default of those that have no other, and beside None."""
+    X, y = make_friedman1(60, random_state=0)
+    for bandwidth in ("median", None):
+        assert estimator(kernel=Laplacian1(0.7), bandwidth=bandwidth).fit(X, y).kernel_.bandwidth == 0.7
+    if estimator not in (RBFRegressor, SRFERegressor, HARFERegressor):
+        assert estimator().bandwidth == "median"
+
+
 def test_subsample_of_rows():
     X, y = make_friedman1(500, random_state=0)
     options = dict(n_subsample=50, tol=1e-2)
@@ -516,8 +533,8 @@ X0 = np.ones((4, 3))
     "call, error, words",
     [
         (lambda: median_bandwidth([[np.nan]]), ValueError, "X contains NaN"),
-        (lambda: fit_kernel(Gaussian(), "median", X0), ValueError, "bandwidth='median' is given beside a kernel"),
         (lambda: fit_kernel(Gaussian(), 2.0, X0), ValueError, "bandwidth=2.0 is given beside a kernel"),
+        (lambda: fit_kernel(Gaussian(), "medain", X0), ValueError, "bandwidth='medain'.*did you mean 'median'"),
         (lambda: fit_kernel("gaussian", "medain", X0), ValueError, "bandwidth='medain'.*did you mean 'median'"),
         (lambda: fit_kernel("gaussian", "scale", X0), ValueError, "bandwidth='scale' is unknown; expected a number"),
         (lambda: fit_kernel("gaussian", "learned", X0), ValueError, "bandwidth='learned' is taken.*but no y"),

@@ -65,10 +65,6 @@ def test_scikit_learns_contract_with_other_parameters(sampling):
     assert {r["status"] for r in check_estimator(estimator, on_skip=None)} == {"passed"}
 
 
-def test_scikit_learns_contract_with_the_median():
-    assert {r["status"] for r in check_estimator(RandomFourierFeatures(bandwidth="median"), on_skip=None)} == {"passed"}
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("name", KERNELS)
@@ -200,9 +196,10 @@ def test_median_bandwidth_for_every_kind_of_data(device):
         assert features.bandwidth == "median"
         expected = RandomFourierFeatures("laplacian", features.kernel_.bandwidth, random_state=0).fit(data)
         np.testing.assert_array_equal(features.frequencies_, expected.frequencies_)
-    single = RandomFourierFeatures(bandwidth="median").fit(X.astype(np.float32))
+    single = RandomFourierFeatures().fit(X.astype(np.float32))  # by default
     np.testing.assert_allclose(single.kernel_.bandwidth, np.median(pdist(X)), rtol=1e-6)
-    assert RandomFourierFeatures(bandwidth="median").fit(np.ones((3, 2))).kernel_.bandwidth == 1.0
+    assert RandomFourierFeatures().fit(np.ones((3, 2))).kernel_.bandwidth == 1.0
+    assert RandomFourierFeatures(bandwidth=None).fit(X).kernel_.bandwidth == 1.0
 
 
 def test_pipeline_grid_search_and_pickle():

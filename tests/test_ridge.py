@@ -391,7 +391,7 @@ def test_products_of_several_parts(rows, sums, runs):
     rows, sums = getattr(torch, rows), getattr(torch, sums)
     parts = [torch.randn(*runs, n, 200, generator=torch.Generator().manual_seed(n)).to(rows) for n in (30, 1, 50)]
     exact = sum(B.double().flatten(0, -2).T @ B.double().flatten(0, -2) for B in parts)
-    for autocast in (False, not runs):
+    for autocast in {False, not runs}:
         G = torch.zeros(200, 200, dtype=sums)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             add_gram(G, *parts)
