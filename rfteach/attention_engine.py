@@ -294,20 +294,21 @@ def _causal_sums(phi, q, k, v, h, out):
     lead, N, Ev, block = q.shape[:-2], phi.N, v.shape[-1], _block_size(phi, q)
     C = min(_CHUNK, block)
     n = block // C
-    memory = [empty((n * math.prod(lead) * C * last,), q.dtype, q.device) for last in (N, N, C, Ev)]
-    own, U, z = (empty((*shape[:1], *lead, *shape[1:]), q.dtype, q.device) for shape in ((n, N, Ev), (n + 1, N, Ev), (n + 1, 1, N)))
+    room = lambda m, *shape: empty((m, *lead, *shape), q.dtype, q.device)
+    memory = [room(n, C, columns).flatten() for columns in (N, N, C, Ev)]
+    own, U, z = room(n, N, Ev), room(n + 1, N, Ev), room(n + 1, 1, N)
     triangle = torch.ones(n, n, dtype=q.dtype, device=q.device).tril_()
     U[0] = z[0] = 0.0
     for x, y, w, b, o in zip(*(_chunks(t, C, n) for t in (q, k, v, h[..., None], out)), strict=True):
         m, size, w = len(x), x.shape[-2], w.contiguous()
-        Q, P, A, T = (_front(M, *x.shape[:-1], last) for M, last in zip(memory, (N, N, size, Ev), strict=True))
+        Q, P, A, T = (_front(M, *x.shape[:-1], columns) for M, columns in zip(memory, (N, N, size, Ev), strict=True))
         phi.powers(x, Q), phi.powers(y, P, b[..., 0])
         torch.matmul(Q, P.mT, out=A).tril_()
-        last = U[1 : m + 1]
-        torch.matmul(P.mT, w, out=own[:m] if m > 1 else last)
+        after = U[1 : m + 1]
+        torch.matmul(P.mT, w, out=own[:m] if m > 1 else after)
         if m > 1:
-            torch.mm(triangle[:m, :m], own[:m].flatten(1), out=last.flatten(1))
-        last += U[0]
+            torch.mm(triangle[:m, :m], own[:m].flatten(1), out=after.flatten(1))
+        after += U[0]
         torch.sum(P, -2, keepdim=True, out=z[1 : m + 1])
         z[: m + 1].cumsum_(0)
         torch.matmul(Q, U[:m], out=T).view(-1, size, Ev).baddbmm_(A.flatten(0, -3), w.flatten(0, -3))
