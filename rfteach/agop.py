@@ -352,7 +352,7 @@ class _Machine(Model):
     def __init__(
         self,
         kernel="matern32",
-        bandwidth=3.0,
+        bandwidth=None,
         *,
         metric="auto",
         n_rounds="auto",
@@ -397,9 +397,8 @@ class _Machine(Model):
             raise ValueError("metric must be 'diagonal' or 'auto' for the ℓ₁-Laplacian, which has no rotated form")
 
     def _own_kernel(self):
-        if isinstance(self.kernel, Kernel):
-            return self.kernel.own()
-        return as_kernel(self.kernel, number("(0, inf)", bandwidth=self.bandwidth))
+        bandwidth = number("(0, inf)", None, bandwidth=self.bandwidth)
+        return as_kernel(self.kernel, 3.0 if bandwidth is None and isinstance(self.kernel, str) else bandwidth).own()
 
     def _fit(self, X, Y, w, like):
         if self.solver == "eigenpro" and w is not None and w.min() < w.max():
@@ -512,9 +511,9 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     kernel : str or rfteach.kernels.Kernel, default "matern32"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel, whose bandwidth
         is one number.
-    bandwidth : float, default 3.0
+    bandwidth : float or None, default None
         Scale of distance, in median distances: the metric is scaled in each round so that the median distance is one.
-        A kernel object has its own.
+        None for 3.0, or for the kernel's own where ``kernel`` is a kernel object.
     metric : {"auto", "full", "diagonal"}, default "auto"
         A matrix, one scale for each input, or the one that has the smaller error on left-out rows, the diagonal unless
         the matrix wins by more than a standard error. The ℓ₁-Laplacian has diagonal metrics only.

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from .attention import attention_frequencies, check_kind, feature_map
 from .attention_engine import attend, key_bias, narrowed, same_length
-from .checks import choice, integer, number
+from .checks import choice, flag, integer, number
 
 # %% ../nbs/11c_attention_layer.ipynb #ec7a4e8f
 def _batch_first(inputs, batch_first, widths):
@@ -200,6 +200,7 @@ class RandomFeatureAttention(_KeepsFrequencies):
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}")
         number("[0, 1)", dropout=dropout)
+        flag(bias=bias, batch_first=batch_first, causal=causal, gated=gated)
         choice(None, "step", redraw=redraw)
         if gated and not causal:
             raise ValueError("gated=True needs causal=True, got causal=False")

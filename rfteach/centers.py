@@ -556,8 +556,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         Name of a kernel ("gaussian", "laplacian", "cauchy", "matern32", ...) or a kernel with its bandwidth.
     bandwidth : float, array of shape (d,), "median" or "learned", default "median"
-        Scale of distance for a kernel that is given by name; the words look at 3000 rows. "median" is one for all inputs,
-        which should be scaled alike, "learned" one for each.
+        Scale of distance for a kernel that is given by name; "median" looks at 3000 rows and is one for all inputs,
+        which should be scaled alike, "learned" looks at 1000 and is one for each.
     centers : int or array of shape (p, d), default 2000
         Number p of centres, drawn from the rows (the different ones among twice as many, where rows repeat), or the centres
         themselves.

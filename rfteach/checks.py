@@ -199,16 +199,18 @@ def labels(estimator: BaseEstimator, y: Any, X: torch.Tensor | Sparse) -> np.nda
     return y
 
 
-def weights(sample_weight: Any, X: torch.Tensor | Sparse, may_vanish: bool = False) -> torch.Tensor | None:
+def weights(
+    weight: Any, X: torch.Tensor | Sparse, may_vanish: bool = False, name: str = "sample_weight"
+) -> torch.Tensor | None:
     """Weights (n,) in float64 on the device of X, the same for all where one number came; None for None."""
-    if sample_weight is None:
+    if weight is None:
         return None
-    if isinstance(sample_weight, numbers.Real):
-        sample_weight = np.full(X.shape[0], sample_weight)
-    w, _ = as_tensor(sample_weight, name="sample_weight", ndim=1)
-    same_rows(X=X, sample_weight=w)
+    if isinstance(weight, numbers.Real):
+        weight = np.full(X.shape[0], weight)
+    w, _ = as_tensor(weight, name=name, ndim=1)
+    same_rows(**{"X": X, name: w})
     if (w < 0).any():
-        raise ValueError(f"sample_weight must not be negative, got {float(w.min()):g}")
+        raise ValueError(f"{name} must not be negative, got {float(w.min()):g}")
     if not (may_vanish or (w > 0).any()):
-        raise ValueError("sample_weight is zero for every row; expected one above zero")
+        raise ValueError(f"{name} is zero for every row; expected one above zero")
     return w.detach().double().to(_device(X))

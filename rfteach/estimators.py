@@ -84,7 +84,16 @@ class Regressor(MultiOutputMixin, RegressorMixin, Supervised):
         """y as (n, k) on the device of X; ``reset`` notes whether it was one column."""
         Y, one_column = targets(self, y, X)
         if reset:
-            self._one_column = one_column
+            self._one_column, self._n_outputs = one_column, Y.shape[1]
+        return Y
+
+    def _piece(self, y, X, first):
+        """The same for rows that come in pieces, whose targets must have the shape of those in the ``first`` one."""
+        Y, one_column = targets(self, y, X)
+        if not first and (one_column, Y.shape[1]) != (self._one_column, self._n_outputs):
+            earlier = "(n,)" if self._one_column else f"(n, {self._n_outputs})"
+            raise ValueError(f"y must have the shape {earlier}, as in earlier blocks, got {tuple(np.shape(y))}")
+        self._one_column, self._n_outputs = one_column, Y.shape[1]
         return Y
 
     def _shaped(self, values):
@@ -303,8 +312,9 @@ class DescendingRegressor(Descending, Regressor):
             As ``fit``, and if y has another number of columns than before.
         """
         self._check()
-        X, _ = self._validate(X, reset=not self.__sklearn_is_fitted__())
-        self._absorb(X, self._targets(y, X, reset=True))
+        first = not self.__sklearn_is_fitted__()
+        X, _ = self._validate(X, reset=first)
+        self._absorb(X, self._piece(y, X, first))
         return self._passed()
 
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from .anova import GridAnova, Quantiles, WaveAnova, strengths, totals
 from .arrays import Seed, random_generator, row_blocks
 from .bandwidth import fit_kernel
-from .checks import integer
+from .checks import flag, integer
 from .estimators import Regressor, observations
 from .features import wave_features
 from .kernels import Kernel
@@ -210,8 +210,7 @@ class SparseExpansion(Expansion):
 
     def _check(self):
         integer(1, n_components=self.n_components)
-        if not (isinstance(self.order, str) and self.order == "auto"):
-            integer(1, order=self.order)
+        flag(complete=self.complete, fit_intercept=self.fit_intercept)
 
     def search(self, X: torch.Tensor, Y: torch.Tensor, w: torch.Tensor, rng: np.random.Generator) -> Plan:
         """What is to be drawn for X (n, d), Y (n, k) and weights w (n,)."""

@@ -19,7 +19,7 @@ from sklearn.utils.metaestimators import available_if
 
 from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, empty
 from .arrays import power_of_two, resolve_device, row_blocks
-from .checks import choice, flag, number, penalties, targets, weights
+from .checks import choice, flag, number, penalties, weights
 from .copies import merge_copies, spread_of_copies
 from .estimators import Classifier, Model, Regressor, Supervised
 from .features import RandomFourierFeatures, row_features
@@ -469,11 +469,10 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         self._check()
         first, before = "_stream" not in vars(self), dict(vars(self))
         X, like = self._validate(X, reset=first)
-        Y, one_column = targets(self, y, X)
+        Y = self._piece(y, X, first)
         w = weights(sample_weight, X, may_vanish=True)
         if w is not None and not (w > 0).any():
             return self._back_to(before)
-        self._one_column = one_column if first else self._one_column
         self._law = None
         self._take(X, like, Y, w, first)
         return self

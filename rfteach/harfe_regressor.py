@@ -280,10 +280,13 @@ class HARFERegressor(IntervalMixin, SparseExpansion):
     kernel_ : rfteach.kernels.Kernel or "uniform"
         With the bandwidth in use.
     bandwidth_ : numpy.ndarray of shape (d,)
-    sparsity_, alpha_, loo_error_ : list
-        For each output: number of coefficients of the expansion that are not zero, penalty, and mean
-        squared leave-one-out error of the final ridge regression. The last does not count that the features
-        were chosen on the same rows; ``error_`` does.
+    sparsity_ : int or list of int
+        For each output of y (n, k), the number of coefficients of the expansion that are not zero.
+    alpha_ : float or numpy.ndarray of shape (k,)
+        The penalty in use.
+    loo_error_ : float or numpy.ndarray of shape (k,)
+        Leave-one-out error of the final ridge regression, over the variance of y. It does not count that the
+        features were chosen on the same rows; ``error_`` does.
     active_inputs_ : numpy.ndarray of int
         Inputs with a total Sobol' index above 1 %.
     n_features_in_, feature_names_in_
@@ -350,6 +353,9 @@ class HARFERegressor(IntervalMixin, SparseExpansion):
 
     def _check(self):
         super()._check()
+        integer(1, "auto", order=self.order)
+        if isinstance(self.bandwidth, str):
+            choice("auto", "scale", "median", "learned", bandwidth=self.bandwidth)
         check_folds(self.n_folds)
         integer(1, "auto", sparsity=self.sparsity)
         number("[0, inf)", "auto", alpha=self.alpha)
@@ -376,13 +382,16 @@ class HARFERegressor(IntervalMixin, SparseExpansion):
     def solve(self, A, Y, w, units):
         """Coefficients (k, N), for each output those of the stage with the smallest leave-one-out error."""
         lams = None if isinstance(self.alpha, str) else [self.alpha]
-        C, self.alpha_, self.sparsity_, self.loo_error_ = Y.new_zeros(Y.shape[1], A.shape[1]), [], [], []
-        for c, y, unit in zip(C, Y.T[:, :, None], units.tolist()):
+        C, fits = Y.new_zeros(Y.shape[1], A.shape[1]), []
+        for c, y in zip(C, Y.T[:, :, None]):
             S, fit = self._stage(A, y, w, lams)
             c[S] = solve_auto(A[:, S], y, fit.lam)[:, 0]
-            self.sparsity_.append(int((c != 0).sum()))
-            self.alpha_.append(fit.lam)
-            self.loo_error_.append(fit.error * unit * unit)
+            fits.append(fit)
+        variance = (Y.square().sum(0) - (w.sqrt() @ Y).square() / w.sum()) / w.sum()
+        errors = Y.new_tensor([fit.error for fit in fits]) / torch.where(variance > 0, variance, torch.inf)
+        self.alpha_, self.loo_error_ = self._shaped(np.array([fit.lam for fit in fits])), self._shaped(errors.cpu().numpy())
+        sizes = (C != 0).sum(1).tolist()
+        self.sparsity_ = sizes[0] if self._one_column else sizes
         return C, "refits"
 
     def _stage(self, A, y, w, lams):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from .arrays import Array, ArrayLike, Seed, as_tensor, needs_grad, random_generator
-from .checks import choice, integer, number
+from .checks import choice, flag, integer, number
 from .features import wave_features
 from .kernels import Kernel, as_kernel
 
@@ -80,6 +80,7 @@ def sparse_frequencies(
     """
     integer(1, n=n)
     _check_order(q, d)
+    flag(complete=complete, phases=phases)
     if complete and n < math.comb(d, q):
         raise ValueError(f"n must be at least C({d}, {q}) = {math.comb(d, q)} for complete=True, got {n}")
     uniform = isinstance(kernel, str) and kernel == "uniform"

@@ -176,7 +176,7 @@ class NystroemFeatures(_AtCenters):
         Scale of distance, in the units of X. "median" stands for the median distance between the
         distinct rows with positive weight (of 3000 of them, where there are more), None for 1.0. A
         kernel object has its own bandwidth, which both leave as it is. "learned" stands for one
-        bandwidth for each input, learned from these rows and y (`rfteach.bandwidth.learn_bandwidth`),
+        bandwidth for each input, learned from 1000 of these rows and y (`rfteach.bandwidth.learn_bandwidth`),
         and replaces that of a kernel object; a number beside one is refused.
     n_components : int, default 100
         Number m of centres; all distinct rows where there are fewer. Of no effect where the centres

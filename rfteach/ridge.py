@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import pad
 
 from .arrays import Array, ArrayLike, block_bytes, needs_grad, power_of_two
-from .checks import choice, number, penalties, system
+from .checks import choice, flag, number, penalties, system
 
 # %% ../nbs/03a_ridge.ipynb #c773fc82
 PANEL = 96  # columns; in float64 a width that is no multiple of it can cost a third
@@ -542,6 +542,7 @@ def ridge_path(
 # %% ../nbs/03a_ridge.ipynb #e6c94931
 def _loo_curve(A, y, lams, fit_intercept):
     """Units a of A and b of y, and in these the spectrum, the penalties, and the mean squared leave-one-out errors (L, k)."""
+    flag(fit_intercept=fit_intercept)
     a, b = power_of_two(A), power_of_two(y)
     w = torch.ones(len(A), dtype=A.dtype, device=A.device)
     A, y, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from .bpdn import attempt_bpdn, path_solutions
-from .checks import integer, number
+from .checks import choice, integer, number
 from .expansion import SparseExpansion
 from .intervals import IntervalMixin
 from .selection import left_out_parts
@@ -241,6 +241,9 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
 
     def _check(self):
         super()._check()
+        integer(1, order=self.order)
+        if isinstance(self.bandwidth, str):
+            choice("scale", "median", "learned", bandwidth=self.bandwidth)
         integer(2, n_folds=self.n_folds)
         integer(1, max_iter=self.max_iter)
         number("(0, 1]", "auto", tolerance=self.tolerance)

@@ -19,7 +19,7 @@ from scipy.linalg import LinAlgWarning
 from sklearn.utils.validation import check_is_fitted
 
 from .arrays import ArrayLike, Sparse, all_or_nothing, power_of_two, resolve_device
-from .checks import choice, flag, number, targets, weights
+from .checks import choice, flag, number, weights
 from .copies import distinct_rows, merge_copies, row_groups, row_hashes
 from .estimators import Regressor, Streaming
 from .intervals import IntervalMixin, LeftOut, by_others, inputs_of
@@ -54,7 +54,7 @@ def _solve_sums(sums, N, alpha, alphas, drawn):
         if lost > 0.1 and alpha > 0:
             warnings.warn(
                 f"alpha={alpha:g} is so small that rounding of the sums (relative {sums.eps:.1e}) may "
-                f"decide the result; use a larger alpha or method='qr'",
+                f"decide the result; use a larger alpha or transformations ('qr')",
                 LinAlgWarning,
                 stacklevel=5,
             )
@@ -296,7 +296,6 @@ class _Streaming(IntervalMixin, Streaming, Regressor):
         return Stream(self.n_features_in_, self._n_outputs, **form, device=device)
 
     def _fit(self, X, Y, w, like):
-        self._n_outputs = Y.shape[1]
         self._take(self._new_stream(X.device), X, Y, w)
 
     def _take(self, stream, A, Y, w):
@@ -440,15 +439,10 @@ class StreamingRidge(_Streaming):
         self._check()
         first = "_stream" not in vars(self)
         X, _ = self._validate(X, reset=first)
-        Y, one_column = targets(self, y, X)
+        Y = self._piece(y, X, first)
         w = weights(sample_weight, X, may_vanish=True)
         if w is not None and not (w > 0).any():
             return self
-        if first:
-            self._one_column, self._n_outputs = one_column, Y.shape[1]
-        elif (one_column, Y.shape[1]) != (self._one_column, self._n_outputs):
-            earlier = "(n,)" if self._one_column else f"(n, {self._n_outputs})"
-            raise ValueError(f"y must have the shape {earlier}, as in earlier blocks, got {tuple(np.shape(y))}")
         stream = self._new_stream(X.device) if first else self._stream.shared()
         self._take(stream, X.detach(), Y, w)
         return self

@@ -180,7 +180,7 @@ def law_of_spectrum(
 def _rows(A, y, w):
     r"""A (n, N), y (n, k) and w (n,) of the rows that have a weight, in float64; and what `system` says of a result."""
     A, y, like, one_column = system(A, y)
-    w = _or_ones(weights(w, A), A)
+    w = _or_ones(weights(w, A, name="w"), A)
     return *(T[w > 0].double() for T in (A, y, w)), like, one_column
 
 
@@ -294,7 +294,7 @@ def pathwise(
 
 def _above_zero(w, X):
     r"""Weights (n,) of the rows of X, none of them zero."""
-    w = _or_ones(weights(w, X), X)
+    w = _or_ones(weights(w, X, name="w"), X)
     if not (w > 0).all():
         raise ValueError("w must be above zero; leave out rows that have no weight")
     return w

@@ -355,6 +355,7 @@ def test_verbose(capsys):
     (dict(kernel="unknown"), ValueError, "kernel='unknown' is unknown"),
     (dict(bandwidth="median"), TypeError, "bandwidth must be a number"),
     (dict(bandwidth=-1.0), ValueError, "bandwidth must be"),
+    (dict(kernel=Laplacian(2.0), bandwidth=7.0), ValueError, "bandwidth=7.0 is given beside a kernel that has its own"),
     (dict(kernel=Laplacian(np.ones(4))), ValueError, "bandwidth must be one number"),
     (dict(metric="round"), ValueError, "metric must be 'auto', 'full' or 'diagonal'"),
     (dict(n_rounds=-1), ValueError, "n_rounds must be"),

@@ -477,6 +477,8 @@ def test_what_is_of_the_wrong_type():
                         (lambda: RandomFeatureAttention(4, 2, kind="relu"), "kind must be 'positive'")):
         with pytest.raises(ValueError, match=words):
             call()
+    with pytest.raises(TypeError, match="causal must be True or False, got 'False'"):
+        RandomFeatureAttention(4, 2, causal="False")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

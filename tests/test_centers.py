@@ -417,3 +417,17 @@ def test_few_rows_have_their_kernel_computed_once(monkeypatch, settings):
     assert n_kept < 100 and len(grams) - n_kept > 10 * n_epochs  # ten parts are held out in turn
     np.testing.assert_allclose(models[0].validation_loss_, models[1].validation_loss_, rtol=1e-9)
     np.testing.assert_allclose(models[0].predict(X), models[1].predict(X), atol=1e-9)
+
+
+@pytest.mark.parametrize("model", [RandomFeatureRidge(alpha=1.0), EigenProRegressor(), CentersRegressor(centers=5)], ids=repr)
+@pytest.mark.parametrize("start", ["fit", "partial_fit"])
+def test_later_pieces_have_targets_of_the_same_shape(model, start):
+    """Else the shape of predictions would change on the way."""
+    X, y = np.random.default_rng(0).normal(size=(2, 30, 1))
+    model = getattr(clone(model), start)(X, y[:, 0])
+    if start == "fit" and isinstance(model, RandomFeatureRidge):
+        model.partial_fit(X, y[:, 0])  # the first piece after `fit` starts afresh
+    for other in (y, np.hstack([y, y])):
+        with pytest.raises(ValueError, match=r"y must have the shape \(n,\), as in earlier blocks, got \(30, [12]\)"):
+            model.partial_fit(X, other)
+    assert model.partial_fit(X, y[:, 0]).predict(X).shape == (30,)

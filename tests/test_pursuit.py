@@ -460,7 +460,7 @@ def test_friedman(seed):
 def test_sparsity_and_alpha_as_given(pursuit):
     X, y = smooth_data()
     model = HARFERegressor(300, sparsity=12, alpha=1e-6, pursuit=pursuit, random_state=0).fit(X, y)
-    assert model.sparsity_ == [12] and model.alpha_ == [pytest.approx(1e-6)]
+    assert model.sparsity_ == 12 and model.alpha_ == pytest.approx(1e-6)
     assert len(model.coef_) == len(model.support_) == 12
     assert np.mean((model.predict(X) - y) ** 2) < 0.1 * y.var()
 
@@ -514,7 +514,7 @@ def test_several_outputs_and_pickling_and_clone():
     X, y = smooth_data()
     Y = np.column_stack([y, np.cos(2 * X[:, 2])])
     model = HARFERegressor(300, random_state=0).fit(X, Y)
-    assert model.coef_.shape[0] == 2 and len(model.sparsity_) == len(model.alpha_) == 2
+    assert model.coef_.shape[0] == 2 and len(model.sparsity_) == 2 and model.alpha_.shape == model.loo_error_.shape == (2,)
     assert abs(model.predict(X) - Y).max() < 1e-2
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
@@ -556,11 +556,11 @@ def test_weights_are_repeated_rows_and_their_unit_does_not_count(pursuit):
     a = model.fit(X, y, w).predict(X)
     b = model.fit(np.repeat(X, w, 0), np.repeat(y, w)).predict(X)
     np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
-    a, error = model.fit(X, y).predict(X), model.loo_error_[0]
+    a, error = model.fit(X, y).predict(X), model.loo_error_
     for data in [(X, y, np.full(40, 2.0)), (np.tile(X, (2, 1)), np.tile(y, 2)), (X, y, np.full(40, 1e4)),
                  (X, y, np.full(40, 1e-4))]:
         np.testing.assert_allclose(model.fit(*data).predict(X), a, rtol=1e-6, atol=1e-8)
-        assert model.loo_error_ == [pytest.approx(error)]
+        assert model.loo_error_ == pytest.approx(error)
 
 
 def test_a_bootstrap_sample_does_not_fool_the_choice():
@@ -570,7 +570,7 @@ def test_a_bootstrap_sample_does_not_fool_the_choice():
     for fitted in (rows, np.unique(rows)):
         model = HARFERegressor(random_state=0).fit(X[fitted], y[fitted])
         errors.append(np.mean((model.predict(X[200:]) - y[200:]) ** 2))
-        assert model.loo_error_[0] > 0.3
+        assert model.loo_error_ > 0.3 / y.var()
     assert errors[0] < 2 * errors[1]
 
 
@@ -578,9 +578,9 @@ def test_a_bootstrap_sample_does_not_fool_the_choice():
 def test_units_of_the_targets(unit):
     X, y = smooth_data(60)
     model = HARFERegressor(100, random_state=0)
-    p, error = model.fit(X, y).predict(X), model.loo_error_[0]
+    p, error = model.fit(X, y).predict(X), model.loo_error_
     np.testing.assert_allclose(model.fit(X, unit * y).predict(X) / unit, p, atol=1e-8)
-    assert model.loo_error_[0] == pytest.approx(unit * unit * error, rel=1e-3)
+    assert model.loo_error_ == pytest.approx(error, rel=1e-3)
 
 
 def test_units_of_the_inputs():
@@ -615,12 +615,12 @@ def test_noise_and_a_constant():
     """A constant needs no features, and noise is answered by a constant; without folds features are kept."""
     X, noise = smooth_data(100)[0], np.random.default_rng(0).standard_normal(100)
     model = HARFERegressor(200, random_state=0).fit(X, np.full(100, 3.0))
-    assert model.sparsity_ == [0] and model.coef_.shape == (0,) and model.intercept_ == 3.0
+    assert model.sparsity_ == model.loo_error_ == 0 and model.coef_.shape == (0,) and model.intercept_ == 3.0
     model.fit(X, noise)
     assert model.chosen_ == "constant" and model.coef_.shape == (0,)
     assert model.intercept_ == pytest.approx(noise.mean()) and 0.8 < model.error_ / noise.var() < 1.3
     model.set_params(n_folds=None).fit(X, noise)
-    assert model.chosen_ == "expansion" and 0 < len(model.support_) == model.sparsity_[0] < 200
+    assert model.chosen_ == "expansion" and 0 < len(model.support_) == model.sparsity_ < 200
     assert math.isnan(model.error_) and model.errors_ == {}
 
 

@@ -286,7 +286,7 @@ def test_edges():
     (lambda A, y: posterior(A, y, "loo"), ValueError, "lam"),
     (lambda A, y: posterior(A[:1], y[:1]), ValueError, "at least 2 rows, got 1"),
     (lambda A, y: posterior(A, y[:-1]), ValueError, "y"),
-    (lambda A, y: posterior(A, y, w=-np.ones(len(y))), ValueError, "negative"),
+    (lambda A, y: posterior(A, y, w=-np.ones(len(y))), ValueError, "w must not be negative, got -1"),
     (lambda A, y: posterior(A, y, 1.0).predict(A[:, :2]), ValueError, "A"),
     (lambda A, y: posterior(A, y, 1.0).draw(0), ValueError, "n_draws"),
     (lambda A, y: jackknife_plus(A, y, "evidence", A), (ValueError, TypeError), "lam"),
