@@ -83,12 +83,12 @@ class MedianBandwidth:
 # for type checkers: the function follows below
 @overload
 def median_bandwidth(
-    X: ArrayLike | Sparse, *, method: str = ..., n_pairs: int = ..., confidence: float = ...,
+    X: ArrayLike | Sparse, *, norm: int = ..., method: str = ..., n_pairs: int = ..., confidence: float = ...,
     return_interval: Literal[False] = ..., random_state: Seed = ..., device: Device | None = ...,
 ) -> float: ...
 @overload
 def median_bandwidth(
-    X: ArrayLike | Sparse, *, method: str = ..., n_pairs: int = ..., confidence: float = ...,
+    X: ArrayLike | Sparse, *, norm: int = ..., method: str = ..., n_pairs: int = ..., confidence: float = ...,
     return_interval: Literal[True], random_state: Seed = ..., device: Device | None = ...,
 ) -> MedianBandwidth: ...
 
@@ -96,6 +96,7 @@ def median_bandwidth(
 def median_bandwidth(
     X: ArrayLike | Sparse,
     *,
+    norm: int = 2,
     method: str = "auto",
     n_pairs: int = 100_000,
     confidence: float = 0.95,
@@ -103,12 +104,14 @@ def median_bandwidth(
     random_state: Seed = 0,
     device: Device | None = None,
 ) -> float | MedianBandwidth:
-    """The median heuristic: the median Euclidean distance over all pairs of rows, equation (4.2).
+    """The median heuristic: the median distance over all pairs of rows, equation (4.2).
 
     Parameters
     ----------
     X : array-like, data frame, torch.Tensor or scipy sparse matrix of shape (n, d)
         Points.
+    norm : {1, 2}, default 2
+        Euclidean distances, or sums of absolute differences, of which the ℓ₁-Laplacian kernel is a function.
     method : {"auto", "exact", "subsample"}, default "auto"
         All pairs, or a sample of them; "auto" takes all for up to 3000 rows.
     n_pairs : int, default 100 000
@@ -127,7 +130,8 @@ def median_bandwidth(
     Returns
     -------
     float or MedianBandwidth
-        ``numpy.median(scipy.spatial.distance.pdist(X))`` to 12 digits where all pairs are taken. Where
+        ``numpy.median(scipy.spatial.distance.pdist(X))`` to 12 digits where all pairs are taken, and with
+        ``pdist(X, "cityblock")`` for norm 1. Where
         more than half of all pairs have distance zero, the median of the positive distances. 1.0
         where all rows are equal, or there is one only: each bandwidth gives the same Gram matrix then.
 
@@ -152,9 +156,10 @@ def median_bandwidth(
     2.0
     """
     choice("auto", "exact", "subsample", method=method)
+    choice(1, 2, norm=norm)
     n_pairs, confidence = integer(1, n_pairs=n_pairs), number("(0, 1)", confidence=confidence)
     rng = random_generator(random_state)
-    rows = pair_distances(X, device)
+    rows = pair_distances(X, device, norm)
     total = rows.n * (rows.n - 1) // 2
     if total == 0:
         result = MedianBandwidth(1.0, 1.0, 1.0, 0, "exact")
@@ -537,8 +542,8 @@ def fit_kernel(
     kernel : str or Kernel
         As for `rfteach.kernels.as_kernel`.
     bandwidth : float, array of shape (d,), "median", "learned" or None
-        "median" stands for `median_bandwidth` of X, "learned" for the bandwidths, one for each input, that
-        `learn_bandwidth` finds from X and y, None for 1.0. A kernel object has its own bandwidth, which
+        "median" stands for `median_bandwidth` of X in the norm of the kernel, "learned" for the bandwidths, one for
+        each input, that `learn_bandwidth` finds from X and y, None for 1.0. A kernel object has its own bandwidth, which
         "median" and None leave as it is, and "learned" replaces.
     X : array-like or scipy sparse matrix of shape (n, d)
         The data that the words refer to; not looked at for other bandwidths.
@@ -574,7 +579,7 @@ def fit_kernel(
             "or 'learned'"
         )
     if bandwidth == "median":
-        return kernel if isinstance(kernel, Kernel) else family.set_params(bandwidth=median_bandwidth(X))
+        return kernel if isinstance(kernel, Kernel) else family.set_params(bandwidth=median_bandwidth(X, norm=family.norm))
     if y is None:
         raise ValueError("bandwidth='learned' is taken from data, but no y came with it; pass y, or a number")
     learned = torch.as_tensor(learn_bandwidth(X, y, kernel=kernel).bandwidth, device="cpu")

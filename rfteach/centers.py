@@ -502,8 +502,6 @@ class _AtCenters(Descending):
     def _absorb(self, X, Y):
         if self.__sklearn_is_fitted__():
             old, first = self._descent, self._first
-            if old.c.shape[1] != Y.shape[1]:
-                raise ValueError(f"y must have {old.c.shape[1]} outputs as before, got {Y.shape[1]}")
             first = first and (*(torch.cat([seen, new.to(seen)]) for seen, new in zip(first, (X, Y))), first[2])
         else:
             old, first = None, (X, Y, 0)

@@ -17,7 +17,10 @@ from .arrays import ArrayLike, Device, Sparse, as_csr, as_tensor, block_bytes, p
 
 # %% ../nbs/04b_distances.ipynb #d1a00010
 class Distances:
-    """Squared distances between the rows of a matrix, by tiles or pair by pair, in squares of ``unit``."""
+    """Squared distances between the rows of a matrix, by tiles or pair by pair, in squares of ``unit``.
+
+    The distance is that of a ``norm``, 1 or 2.
+    """
 
     whole = False  # whether nothing is rounded in a product
 
@@ -29,7 +32,7 @@ class Distances:
     def tiles(self, dtype=None):
         """The pairs i < j by tiles (first i, first j, squared distances), the rest of a tile infinite.
 
-        By products in a dtype, or by differences in float64.
+        By products in a dtype, which Euclidean distances have, or by differences in float64.
         """
         fill, dtype = (self._products(dtype), dtype) if dtype else (self._differences, torch.float64)
         buffer = torch.empty(max(1, block_bytes(self.device) // dtype.itemsize), dtype=dtype, device=self.device)
@@ -44,9 +47,9 @@ class Distances:
 
 # %% ../nbs/04b_distances.ipynb #d1a00012
 class _DenseRows(Distances):
-    def __init__(self, X):
+    def __init__(self, X, norm):
         largest = max(map(abs, torch.stack(torch.aminmax(X)).tolist()))
-        self.unit = 1.0
+        self.unit, self.norm = 1.0, norm
         if X.dtype == torch.float64 and largest and not 1e-100 < largest < 1e100:
             self.unit = power_of_two(X)
             X = X / self.unit
@@ -56,8 +59,12 @@ class _DenseRows(Distances):
         if self.whole:
             self.centre.zero_()
         blocks = row_blocks(self.n, 8 * self.terms, X.device)
-        self.largest = max(float((X[rows].double() - self.centre).square_().sum(1).max()) for rows in blocks)
+        self.largest = max(float(self._squares(X[rows].double() - self.centre).max()) for rows in blocks)
         self.whole &= self.largest < 2.0**51
+
+    def _squares(self, V):
+        """Squared norms of the rows of V, which is overwritten."""
+        return V.square_().sum(1) if self.norm == 2 else V.abs_().sum(1).square_()
 
     def _products(self, dtype):
         d = self.terms
@@ -73,15 +80,14 @@ class _DenseRows(Distances):
 
     def _differences(self, rows, cols, out):
         X, Y = self.X[rows].double(), self.X[cols].double()
-        torch.square(torch.cdist(X, Y, compute_mode="donot_use_mm_for_euclid_dist"), out=out)
+        torch.square(torch.cdist(X, Y, self.norm, "donot_use_mm_for_euclid_dist"), out=out)
 
     def pairs(self, i, j):
         """Squared distances of rows i from rows j, one by one, in float64."""
         out = torch.empty(len(i), dtype=torch.float64, device=self.device)
         i, j = i.to(self.device), j.to(self.device)
         for part in row_blocks(len(i), 24 * self.terms, self.device):
-            delta = self.X[i[part]].double().sub_(self.X[j[part]])
-            torch.sum(delta.square_(), 1, out=out[part])
+            out[part] = self._squares(self.X[i[part]].double().sub_(self.X[j[part]]))
         return out
 
 # %% ../nbs/04b_distances.ipynb #d1a00014
@@ -90,8 +96,8 @@ class _SparseRows(Distances):
 
     dtype, device = torch.float64, "cpu"
 
-    def __init__(self, X):
-        X = X.astype(np.float64)
+    def __init__(self, X, norm):
+        self.norm, X = norm, X.astype(np.float64)
         X.sum_duplicates()
         X.eliminate_zeros()
         largest = float(abs(X.data).max(initial=0.0))
@@ -99,8 +105,11 @@ class _SparseRows(Distances):
         self.unit = power_of_two(torch.from_numpy(X.data)) if scaled else 1.0
         X.data = X.data / self.unit
         self.X, self.n, self.terms = X, X.shape[0], int(np.diff(X.indptr).max())
-        self.x2 = torch.from_numpy(X.multiply(X).sum(1))
+        self.x2 = self._squares(X)
         self.largest = float(self.x2.max())
+
+    def _squares(self, V):
+        return torch.from_numpy(V.multiply(V).sum(1) if self.norm == 2 else abs(V).sum(1) ** 2)
 
     def _products(self, dtype):
         def fill(rows, cols, out):
@@ -116,16 +125,15 @@ class _SparseRows(Distances):
     def pairs(self, i, j):
         parts = [torch.empty(0, dtype=torch.float64)]
         for part in row_blocks(len(i), 40 * max(1, self.X.nnz // self.n)):
-            delta = self.X[i[part].numpy()] - self.X[j[part].numpy()]
-            parts.append(torch.from_numpy(delta.multiply(delta).sum(1)))
+            parts.append(self._squares(self.X[i[part].numpy()] - self.X[j[part].numpy()]))
         return torch.cat(parts)
 
 
-def pair_distances(X: ArrayLike | Sparse, device: Device | None = None) -> Distances:
+def pair_distances(X: ArrayLike | Sparse, device: Device | None = None, norm: int = 2) -> Distances:
     """The squared distances of all pairs of rows of X (n, d), dense or sparse, checked and not yet computed."""
     if sp.issparse(X):
-        return _SparseRows(as_csr(X, device=device)[0])
-    return _DenseRows(as_tensor(X, device=device)[0].detach())
+        return _SparseRows(as_csr(X, device=device)[0], norm)
+    return _DenseRows(as_tensor(X, device=device)[0].detach(), norm)
 
 # %% ../nbs/04b_distances.ipynb #d1a00018
 _CAPACITY = 2**22  # pairs that a pass keeps at most
@@ -256,4 +264,5 @@ def order_statistics(distances: Distances, ranks: tuple[int, ...]) -> list[float
 
     Ranks are counted from 1, ascending.
     """
-    return [math.sqrt(max(0.0, s)) * distances.unit for s in _order_statistics(distances, ranks)]
+    found = _order_statistics(distances, ranks, products=distances.norm == 2)
+    return [math.sqrt(max(0.0, s)) * distances.unit for s in found]

@@ -522,8 +522,6 @@ def one_pass(descent, X, Y, settings, mistakes):
     ``descent`` is None before the first rows ``X`` (n, d) with targets ``Y`` (n, r); the rest is as in `begin`.
     """
     start, first = time.perf_counter(), descent is None
-    if not first and descent.c.shape[1] != Y.shape[1]:
-        raise ValueError(f"y must have {descent.c.shape[1]} outputs as before, got {Y.shape[1]}")
     seed, seen = (new_seed(settings), 0) if first else (descent.seed, int(descent.order.max(initial=-1)) + 1)
     order = np.random.default_rng([seed, seen]).permutation(len(X))
     X, Y = X[order], Y[order]

@@ -288,8 +288,11 @@ class Kernel(_OnPoints):
     Notes
     -----
     A family defines ``_factor``, ``_profile``, ``_mixing`` and ``_log_density``, and ``n_uniforms`` where
-    it does not take one uniform number for each frequency.
+    it does not take one uniform number for each frequency. It is a function of the Euclidean distance, or of that of
+    another ``norm``.
     """
+
+    norm = 2
 
     def n_uniforms(self, d: int) -> int:
         """How many uniform variables, beside d normal ones, make one frequency in d dimensions."""
@@ -594,6 +597,7 @@ class Laplacian1(Kernel):
            [0.1353, 1.    ]])
     """
 
+    norm = 1
     _distances = staticmethod(_manhattan_distances)
 
     @staticmethod

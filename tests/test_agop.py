@@ -353,7 +353,7 @@ def test_verbose(capsys):
 @pytest.mark.parametrize("settings, error, words", [
     (dict(kernel="laplacian1", metric="full"), ValueError, "metric must be 'diagonal' or 'auto' for the ℓ₁"),
     (dict(kernel="unknown"), ValueError, "kernel='unknown' is unknown"),
-    (dict(bandwidth="median"), TypeError, "bandwidth must be a number"),
+    (dict(bandwidth="median"), ValueError, "bandwidth must be None or a number in .0, inf., got 'median'"),
     (dict(bandwidth=-1.0), ValueError, "bandwidth must be"),
     (dict(kernel=Laplacian(2.0), bandwidth=7.0), ValueError, "bandwidth=7.0 is given beside a kernel that has its own"),
     (dict(kernel=Laplacian(np.ones(4))), ValueError, "bandwidth must be one number"),

@@ -519,6 +519,30 @@ def test_a_kernel_object_keeps_its_bandwidth(estimator):
         assert estimator().bandwidth == "median"
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, torch.from_numpy])
+@pytest.mark.parametrize("n", [2, 60, 3500])
+def test_median_of_sums_of_absolute_differences(n, kind):
+    X = 5 + np.random.default_rng(n).normal(size=(n, 4))
+    X[: n // 2, 1:] = 0
+    expected = np.median(pdist(X, "cityblock"))
+    assert median_bandwidth(kind(X), norm=1, method="exact") == pytest.approx(expected, rel=1e-12)
+    assert fit_kernel("laplacian1", "median", kind(X)).bandwidth == pytest.approx(expected, rel=0.02)
+    for zeros in (1e-200, 1e150):
+        assert median_bandwidth(kind(zeros * X), norm=1, method="exact") == pytest.approx(zeros * expected, rel=1e-12)
+    single = X.astype(np.float32)
+    expected = np.median(pdist(single.astype(float), "cityblock"))
+    assert median_bandwidth(single, norm=1, method="exact") == pytest.approx(expected, rel=1e-12)
+
+
+def test_median_of_rows_most_of_which_are_equal_in_the_other_norm():
+    X = np.zeros((40, 3))
+    X[:5] = np.random.default_rng(0).normal(size=(5, 3))
+    distances = pdist(X, "cityblock")
+    for method in ("exact", "subsample"):
+        found = median_bandwidth(X, norm=1, method=method)
+        assert found == pytest.approx(np.median(distances[distances > 0]), rel=1e-12 if method == "exact" else 0.1)
+
+
 def test_subsample_of_rows():
     X, y = make_friedman1(500, random_state=0)
     options = dict(n_subsample=50, tol=1e-2)
@@ -533,6 +557,7 @@ X0 = np.ones((4, 3))
     "call, error, words",
     [
         (lambda: median_bandwidth([[np.nan]]), ValueError, "X contains NaN"),
+        (lambda: median_bandwidth(X0, norm=3), ValueError, "norm must be 1 or 2, got 3"),
         (lambda: fit_kernel(Gaussian(), 2.0, X0), ValueError, "bandwidth=2.0 is given beside a kernel"),
         (lambda: fit_kernel(Gaussian(), "medain", X0), ValueError, "bandwidth='medain'.*did you mean 'median'"),
         (lambda: fit_kernel("gaussian", "medain", X0), ValueError, "bandwidth='medain'.*did you mean 'median'"),

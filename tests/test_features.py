@@ -300,7 +300,7 @@ def test_waves_that_do_not_overflow_column_by_column():
         (lambda: RandomFourierFeatures().fit(torch.ones(3)), ValueError, "Expected 2D array, got 1D array"),
         (lambda: RandomFourierFeatures(bandwidth=-1).fit(FITTED), ValueError, "bandwidth must be positive.*-1"),
         (lambda: RandomFourierFeatures(bandwidth="mean").fit(FITTED), ValueError, "bandwidth='mean' is unknown"),
-        (lambda: RandomFourierFeatures(Gaussian(), "median").fit(FITTED), ValueError, "bandwidth='median' is given beside"),
+        (lambda: RandomFourierFeatures(Gaussian(), 2.0).fit(FITTED), ValueError, "bandwidth=2.0 is given beside"),
         (lambda: RandomFourierFeatures(bandwidth=[1, 2]).fit(FITTED), ValueError, "bandwidth has 2 entries.*3 columns"),
         (lambda: RandomFourierFeatures("rbf").fit(FITTED), ValueError, "kernel='rbf' is unknown.*expected one of"),
         (lambda: RandomFourierFeatures(Gaussian(), 1.0).fit(FITTED), ValueError, "bandwidth=1.0 is given beside"),

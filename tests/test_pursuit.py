@@ -351,7 +351,7 @@ GOOD = np.eye(3), np.ones(3)
     (lambda: HARFERegressor(alpha="gcv").fit(*GOOD), ValueError, "alpha must be 'auto' or a number"),
     (lambda: HARFERegressor(pursuit="htp").fit(*GOOD), ValueError, "pursuit must be 'prune', 'harfe', 'cosamp' or 'omp'"),
     (lambda: HARFERegressor(supports=None).fit(*GOOD), ValueError, "supports must be 'auto' or 'all'"),
-    (lambda: HARFERegressor(order=0).fit(*GOOD), ValueError, "order must be an integer of at least 1"),
+    (lambda: HARFERegressor(order=0).fit(*GOOD), ValueError, "order must be 'auto' or an integer of at least 1, got 0"),
     (lambda: HARFERegressor(n_components=0).fit(*GOOD), ValueError, "n_components must be an integer of at least 1"),
     (lambda: HARFERegressor(bandwidth="silverman").fit(*GOOD), (ValueError, TypeError), "bandwidth"),
 ])
