@@ -512,7 +512,8 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel, whose bandwidth
         is one number.
     bandwidth : float or None, default None
-        Scale of distance, in median distances: the metric is scaled in each round so that the median distance is one.
+        Scale of distance, in median distances, Euclidean ones for all kernels: the metric is scaled in each round so that
+        the median distance is one.
         None for 3.0, or for the kernel's own where ``kernel`` is a kernel object.
     metric : {"auto", "full", "diagonal"}, default "auto"
         A matrix, one scale for each input, or the one that has the smaller error on left-out rows, the diagonal unless

@@ -8,6 +8,7 @@ __all__ = ['Distances', 'pair_distances', 'draw_pairs', 'order_statistics']
 # %% ../nbs/04b_distances.ipynb #d1a00006
 import math
 import sys
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,13 +55,28 @@ class _DenseRows(Distances):
             self.unit = power_of_two(X)
             X = X / self.unit
         self.X, (self.n, self.terms), self.dtype, self.device = X, X.shape, X.dtype, X.device
-        self.centre = X.mean(0, dtype=torch.float64)
-        self.whole = largest < 2.0**26 and bool((X == X.round()).all())
-        if self.whole:
-            self.centre.zero_()
-        blocks = row_blocks(self.n, 8 * self.terms, X.device)
-        self.largest = max(float(self._squares(X[rows].double() - self.centre).max()) for rows in blocks)
-        self.whole &= self.largest < 2.0**51
+        self.small = largest < 2.0**26
+
+    # the next four are for tiles: who wants single pairs does not pay for them
+
+    @cached_property
+    def integers(self):
+        return self.small and all(bool((x == x.round()).all()) for x in self._blocks())
+
+    @cached_property
+    def centre(self):
+        return torch.zeros_like(self.X[0], dtype=torch.float64) if self.integers else self.X.mean(0, dtype=torch.float64)
+
+    @cached_property
+    def largest(self):
+        return max(float(self._squares(x.double() - self.centre).max()) for x in self._blocks())
+
+    @property
+    def whole(self):
+        return self.integers and self.largest < 2.0**51
+
+    def _blocks(self):
+        return (self.X[rows] for rows in row_blocks(self.n, 8 * self.terms, self.device))
 
     def _squares(self, V):
         """Squared norms of the rows of V, which is overwritten."""

@@ -89,11 +89,11 @@ class Regressor(MultiOutputMixin, RegressorMixin, Supervised):
 
     def _piece(self, y, X, first):
         """The same for rows that come in pieces, whose targets must have the shape of those in the ``first`` one."""
-        Y, one_column = targets(self, y, X)
-        if not first and (one_column, Y.shape[1]) != (self._one_column, self._n_outputs):
-            earlier = "(n,)" if self._one_column else f"(n, {self._n_outputs})"
+        before = None if first else (self._one_column, self._n_outputs)
+        Y = self._targets(y, X, reset=True)
+        if before not in (None, (self._one_column, self._n_outputs)):
+            earlier = "(n,)" if before[0] else f"(n, {before[1]})"
             raise ValueError(f"y must have the shape {earlier}, as in earlier blocks, got {tuple(np.shape(y))}")
-        self._one_column, self._n_outputs = one_column, Y.shape[1]
         return Y
 
     def _shaped(self, values):
@@ -309,7 +309,7 @@ class DescendingRegressor(Descending, Regressor):
         Raises
         ------
         ValueError, TypeError
-            As ``fit``, and if y has another number of columns than before.
+            As ``fit``, and if y has another shape than before.
         """
         self._check()
         first = not self.__sklearn_is_fitted__()

@@ -369,9 +369,9 @@ class RandomFourierFeatures(_WaveMap):
         such as ``Matern(0.8, bandwidth=2.0)``, whose parameters a grid search reaches as
         ``kernel__bandwidth``.
     bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
-        Scale of distance, in the units of X; "median" stands for the median Euclidean distance between
-        the rows that ``fit`` sees (`rfteach.bandwidth.median_bandwidth`), None for 1.0. A kernel object has
-        its own bandwidth, which both leave as it is. "learned" stands for one bandwidth for each input,
+        Scale of distance, in the units of X; "median" stands for the median distance between the rows
+        that ``fit`` sees, in the norm of the kernel (`rfteach.bandwidth.median_bandwidth`), None for 1.0. A kernel
+        object has its own bandwidth, which both leave as it is; a number beside one is refused. "learned" stands for one bandwidth for each input,
         learned from X and y (`rfteach.bandwidth.learn_bandwidth`). scikit-learn's ``gamma`` is
         ``1 / (2 bandwidth²)`` for "gaussian". A torch tensor may require a gradient; fit again after each
         step that changes it.

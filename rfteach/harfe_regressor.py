@@ -387,7 +387,8 @@ class HARFERegressor(IntervalMixin, SparseExpansion):
             S, fit = self._stage(A, y, w, lams)
             c[S] = solve_auto(A[:, S], y, fit.lam)[:, 0]
             fits.append(fit)
-        variance = (Y.square().sum(0) - (w.sqrt() @ Y).square() / w.sum()) / w.sum()
+        root = w.sqrt()
+        variance = (Y - torch.outer(root, root @ Y / w.sum())).square().sum(0) / w.sum()
         errors = Y.new_tensor([fit.error for fit in fits]) / torch.where(variance > 0, variance, torch.inf)
         self.alpha_, self.loo_error_ = self._shaped(np.array([fit.lam for fit in fits])), self._shaped(errors.cpu().numpy())
         sizes = (C != 0).sum(1).tolist()

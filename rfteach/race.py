@@ -227,7 +227,7 @@ def by_solve(c: Candidate, U: torch.Tensor, rows: Rows, correction: float = 1.0)
 
 def _distance(U, family):
     """The median distance of the family's norm."""
-    D = torch.pdist(U[:500], p=1.0 if family.endswith("1") else 2.0)
+    D = torch.pdist(U[:500], p=float(FAMILIES[family][0]().norm))
     D = D[D > 0]
     return float(D.median()) if len(D) else 1.0
 

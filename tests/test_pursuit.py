@@ -563,6 +563,21 @@ def test_weights_are_repeated_rows_and_their_unit_does_not_count(pursuit):
         assert model.loo_error_ == pytest.approx(error)
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+def test_leave_one_out_error_is_a_share_of_the_variance(intercept):
+    """That of the columns in use, by as many fits as there are rows, for two outputs with weights."""
+    X, y = smooth_data(40)
+    Y, w = np.c_[y, 3 * np.cos(X[:, 2]) + 100], np.random.default_rng(0).uniform(0.5, 2, 40)
+    w /= w.mean()
+    options = dict(sparsity=6, alpha=0.1, supports="all", n_folds=None, fit_intercept=intercept, random_state=0)
+    model = HARFERegressor(60, **options).fit(X, Y, w)
+    for c, y, found in zip(model.coef_, Y.T, model.loo_error_, strict=True):
+        A = np.sin(X @ model.frequencies_[c != 0].T + model.phases_[c != 0])
+        A /= np.sqrt(w @ (A - intercept * np.average(A, 0, w)) ** 2)
+        error = leave_one_out(A, y[:, None], w, [0.1], intercept)[1][0]
+        assert found == pytest.approx(error / np.average((y - np.average(y, 0, w)) ** 2, 0, w), rel=1e-6)
+
+
 def test_a_bootstrap_sample_does_not_fool_the_choice():
     X, y = make_friedman1(700, 10, noise=1.0, random_state=0)
     rows = np.random.default_rng(0).integers(0, 200, 200)
