@@ -557,7 +557,7 @@ X0 = np.ones((4, 3))
     "call, error, words",
     [
         (lambda: median_bandwidth([[np.nan]]), ValueError, "X contains NaN"),
-        (lambda: median_bandwidth(X0, norm=3), ValueError, "norm must be 1 or 2, got 3"),
+        (lambda: median_bandwidth(X0, norm=3), ValueError, r"norm must be an integer in \[1, 2\], got 3"),
         (lambda: fit_kernel(Gaussian(), 2.0, X0), ValueError, "bandwidth=2.0 is given beside a kernel"),
         (lambda: fit_kernel(Gaussian(), "medain", X0), ValueError, "bandwidth='medain'.*did you mean 'median'"),
         (lambda: fit_kernel("gaussian", "medain", X0), ValueError, "bandwidth='medain'.*did you mean 'median'"),
