@@ -527,8 +527,8 @@ def test_median_of_sums_of_absolute_differences(n, kind):
     expected = np.median(pdist(X, "cityblock"))
     assert median_bandwidth(kind(X), norm=1, method="exact") == pytest.approx(expected, rel=1e-12)
     assert fit_kernel("laplacian1", "median", kind(X)).bandwidth == pytest.approx(expected, rel=0.02)
-    for zeros in (1e-200, 1e150):
-        assert median_bandwidth(kind(zeros * X), norm=1, method="exact") == pytest.approx(zeros * expected, rel=1e-12)
+    for unit in (1e-200, 1e150):
+        assert median_bandwidth(kind(unit * X), norm=1, method="exact") == pytest.approx(unit * expected, rel=1e-12)
     single = X.astype(np.float32)
     expected = np.median(pdist(single.astype(float), "cityblock"))
     assert median_bandwidth(single, norm=1, method="exact") == pytest.approx(expected, rel=1e-12)
