@@ -162,18 +162,22 @@ def solve_qr(A: torch.Tensor, y: torch.Tensor, lam: float) -> torch.Tensor:
             M = torch.cat([root * torch.eye(n, dtype=A.dtype, device=A.device), M])
         Q, R = torch.linalg.qr(M)
         R, right = R, y
-    tol = torch.finfo(A.dtype).eps * max(n, N)
-    if root <= tol * float(R.detach().diagonal().abs().max()):  # R may be singular
+    if root <= _rounding(A) * float(R.detach().diagonal().abs().max()):  # R may be singular
         return _solve_svd(R, right, 0.0) if Q is None else Q[-N:] @ _solve_svd(R.T, right, 0.0)
     if Q is None:
         return torch.linalg.solve_triangular(R, right, upper=True)
     return Q[-N:] @ torch.linalg.solve_triangular(R.T, right, upper=False)
 
 
+def _rounding(A):
+    """How large rounding makes a singular value of A (n, N) that is zero, beside the largest one: it grows with their roots."""
+    return torch.finfo(A.dtype).eps * math.sqrt(A.numel())
+
+
 def reduced_svd(A: torch.Tensor, rcond: float | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """U (n, r), s (r,) and V (N, r) of A without the singular values that are zero up to rounding."""
     U, s, Vh = torch.linalg.svd(A, full_matrices=False)
-    rcond = torch.finfo(A.dtype).eps * max(A.shape) if rcond is None else rcond
+    rcond = _rounding(A) if rcond is None else rcond
     keep = s.detach() > rcond * s.detach().max()
     return U[:, keep], s[keep], Vh[keep].T
 
@@ -273,7 +277,7 @@ def pinv_solve(A: ArrayLike, y: ArrayLike, rcond: float | None = None) -> Array:
     y : array-like of shape (n,) or (n, k)
     rcond : float or None, default None
         Singular values up to ``rcond`` times the largest count as zero; None stands for the machine
-        epsilon times max(n, N). Larger values regularise, as λ does.
+        epsilon times √(nN). Larger values regularise, as λ does.
 
     Returns
     -------
@@ -426,18 +430,23 @@ class Spectrum:
 def centred(
     B: torch.Tensor, w: torch.Tensor, N: int, fit_intercept: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A (n, N) and y (n, k) of rows [a, y] without their weighted means, times √w; the means (N + k,), or zeros."""
+    """A (n, N) and y (n, k) of rows [a, y] without their weighted means, times √w; the means (N + k,), or zeros; in float64.
+
+    Of long sums and of their differences, like what a fit leaves of yᵀy, float32 has too few digits.
+    """
+    B, w = B.double(), w.double()
     means = w @ B / w.sum() if fit_intercept else torch.zeros_like(B[0])
     B = (B - means).mul_(w.sqrt()[:, None])
     return B[:, :N], B[:, N:], means
 
 
 def factorise(
-    A: torch.Tensor, y: torch.Tensor, means: torch.Tensor, w: torch.Tensor, fit_intercept: bool, orthogonal: bool
+    A: torch.Tensor, y: torch.Tensor, means: torch.Tensor, w: torch.Tensor, fit_intercept: bool, orthogonal: bool,
+    rcond: float | None = None
 ) -> tuple[Spectrum, torch.Tensor]:
-    """The spectrum of what `centred` gives, and U (n, r); from A itself if ``orthogonal``, else from the smaller of AAᵀ and AᵀA."""
+    """The spectrum of what `centred` gives, and U (n, r); from A itself if ``orthogonal``, see `reduced_svd`, else from the smaller of AAᵀ and AᵀA."""
     if orthogonal:
-        U, s, V = reduced_svd(A)
+        U, s, V = reduced_svd(A, rcond)
     else:
         rows = len(A) <= A.shape[1]
         e, W = torch.linalg.eigh(gram(A.T if rows else A))
@@ -543,14 +552,12 @@ def ridge_path(
 def _loo_curve(A, y, lams, fit_intercept):
     """Units a of A and b of y, and in these the spectrum, the penalties, and the mean squared leave-one-out errors (L, k)."""
     flag(fit_intercept=fit_intercept)
-    a, b = power_of_two(A), power_of_two(y)
-    w = torch.ones(len(A), dtype=A.dtype, device=A.device)
+    a, b, rounding = power_of_two(A), power_of_two(y), _rounding(A)
+    w = torch.ones(len(A), dtype=torch.float64, device=A.device)
     A, y, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)
-    spectrum, U = factorise(A, y, means, w, fit_intercept, orthogonal=True)
-    rounding = torch.finfo(A.dtype).eps * max(A.shape)
-    lams = spectrum.grid(rounding**2) if lams is None else lams / a / a
-    lams = lams.to(A)
-    return a, b, spectrum, lams, spectrum.mean_loo([spectrum.leave_one_out(U, y, w, lams, 32 * rounding)])
+    spectrum, U = factorise(A, y, means, w, fit_intercept, True, rounding)
+    lams = (spectrum.grid(rounding**2) if lams is None else lams / a / a).to(A)
+    return a, b, spectrum, lams, spectrum.mean_loo([spectrum.leave_one_out(U, y, w, lams, 32 * _rounding(A))])
 
 
 def loo_error(

@@ -437,16 +437,41 @@ def test_no_factor_where_a_pivot_is_lost_until_the_diagonal_is_raised():
     assert 1e-9 < raised.min() and raised.max() - raised.min() < 1e-14  # tenfold of 3e-12 until it does
 
 
-RUN = 1536 * 2.0**-24  # of the sum of the sizes, what a float32 sum over 1536 products may be off by
+@pytest.mark.parametrize("n", [1000, 300_000])
+def test_long_sums_of_float32_do_not_spoil_errors_of_rows_left_out(n):
+    """One row that weighs as much as all others; a tolerance for 1 - h that grows with n, or sums in float32, lose it."""
+    A, y = np.random.default_rng(0).normal(size=(n, 2)), np.random.default_rng(1).normal(size=n)
+    A[0] *= n**0.5
+    y += A.sum(1)
+    y[0] += 50
+    for lam in (0.0, 1.0):
+        exact = loo_error(A, y, lam)
+        assert loo_error(A.astype("f4"), y.astype("f4"), lam) == pytest.approx(exact, rel=1e-4)
+        path = ridge_path(A.astype("f4"), y.astype("f4"), [lam])
+        assert path.gcv == pytest.approx(ridge_path(A, y, [lam]).gcv, rel=1e-4)
+
+
+def test_singular_values_of_many_rows_count_where_they_are_not_rounding():
+    """In float32, 50 000 rows times the machine epsilon are 0.006; columns in a ratio of 250 are no less than two."""
+    A = (np.random.default_rng(0).normal(size=(50_000, 2)) * [1, 0.004]).astype("f4")
+    y = A @ np.float32([1, 250])
+    for c in (ridge(A, y, 0.0, method="svd"), ridge(A, y, 0.0, method="qr"), ridge_path(A, y, [0.0]).coef[0], pinv_solve(A, y)):
+        np.testing.assert_allclose(c, [1, 250], rtol=1e-3)
+    B = np.column_stack([A, A.sum(1)])  # three are, but for rounding, two
+    for c in (ridge(B, y, 0.0, method="svd"), ridge_path(B, y, [0.0]).coef[0], pinv_solve(B, y)):
+        assert abs(c).max() < 250
+
+
+RUN = 4 * 1536 * 2.0**-24  # of the sum of the sizes, what a float32 sum over four runs of 1536 products may be off by
 
 
 def test_float32_rows_are_summed_in_float64():
-    """One row of 2¹² and 4000 of 1, one by one: of 2²⁴ + 4000, float32 loses every one; and c to float32's digits."""
+    """One row of 2¹² and 13 000 of 1, one by one: of 2²⁴ + 13 000, float32 loses every one; and c to float32's digits."""
     ones = np.ones((1, 1), np.float32)
     model = StreamingRidge(0.0, fit_intercept=False).partial_fit(4096 * ones, 4096 * ones[0])
-    for _ in range(4000):
+    for _ in range(13_000):
         model.partial_fit(ones, 0 * ones[0])
-    total = 2.0**24 + 4000
+    total = 2.0**24 + 13_000
     assert model.coef_[0] == pytest.approx(2.0**24 / total, rel=RUN)
     assert abs(2.0**24 / total - 1) > 2 * RUN
     assert model.predict(ones).dtype == np.float32
