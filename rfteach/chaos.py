@@ -727,9 +727,9 @@ class SparsePCE(IntervalMixin, Regressor):
             return self._shaped(np.square(np.atleast_2d(self.coef_)[:, 1:]).sum(-1))
 
     def _predict(self, X, like):
-        coef = torch.from_numpy(np.atleast_2d(self.coef_)).to(X)
-        out = X.new_empty(len(X), len(coef))
+        coef = torch.from_numpy(np.atleast_2d(self.coef_)).to(X.device)
+        out = coef.new_empty(len(X), len(coef))
         width = 8 * (len(self.indices_) + X.shape[1] * (int(self.indices_.max()) + 1))
         for rows in row_blocks(len(X), width, X.device):
-            out[rows] = (coef @ _basis(self._cube(X[rows]), self.indices_, self._polynomials)).T
+            out[rows] = (coef @ _basis(self._cube(X[rows]), self.indices_, self._polynomials).double()).T
         return out

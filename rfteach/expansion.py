@@ -96,13 +96,13 @@ class Expansion(Regressor):
     def _predict(self, X, like):
         kept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_), self.frequencies_, self.phases_, self.reach_
         C, offset, W, b, reach = (torch.as_tensor(A, device="cpu") for A in kept)
-        C, offset, reach = C.to(X), offset.to(X), reach.to(X)
+        C, offset, reach = C.to(X.device), offset.to(X.device), reach.to(X)
         out, phi = offset.repeat(len(X), 1), activation_function(self.activation_)
         waves, plane = slice(self.n_waves_), slice(self.n_waves_, None)
         for rows in row_blocks(len(X), len(W) * X.element_size(), X.device):
             for some, Z in (waves, X[rows].clamp(*reach.T)), (plane, X[rows]):
                 if len(W[some]):
-                    out[rows] += (C[:, some] @ wave_features(Z, W[some], b[some], phi).T).T
+                    out[rows] += (C[:, some] @ wave_features(Z, W[some], b[some], phi).double().T).T
         return out
 
 

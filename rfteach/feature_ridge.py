@@ -278,8 +278,8 @@ class _FeatureRidge(Streaming, _Mapped):
         parts, features = [], self._row_features(X, like)
         for rows in row_blocks(X.shape[0], len(c) * 8, self._device):
             Z = features(rows)
-            c, intercept = c.to(Z), intercept.to(Z)
-            parts.append(Z @ c + intercept)
+            c, intercept = c.to(Z.device), intercept.to(Z.device)
+            parts.append(Z.double() @ c + intercept)
         return torch.cat(parts)
 
 # %% ../nbs/03c_feature_ridge.ipynb #03c0000f

@@ -392,7 +392,7 @@ class Spectrum:
         """U (n, r) and centred y (n, k) of rows [a, y], both times the roots of the weights."""
         root, N = w.sqrt()[:, None], len(self.V)
         B = (B.to(self.means) - self.means).mul_(root)
-        return B[:, :N] @ (self.V / self.s), B[:, N:]
+        return (B[:, :N] @ self.V).div_(self.s), B[:, N:]
 
     def mean_loo(self, parts):
         """Weighted mean of the squared residuals (L, k) that `leave_one_out` gives for parts of the rows."""

@@ -18,7 +18,7 @@ import torch
 from scipy.linalg import LinAlgWarning
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import ArrayLike, Sparse, all_or_nothing, power_of_two, resolve_device
+from .arrays import ArrayLike, Sparse, all_or_nothing, power_of_two, resolve_device, row_blocks
 from .checks import choice, flag, number, weights
 from .copies import distinct_rows, merge_copies, row_groups, row_hashes
 from .estimators import Regressor, Streaming
@@ -300,16 +300,18 @@ class _Streaming(IntervalMixin, Streaming, Regressor):
 
     def _take(self, stream, A, Y, w):
         n, rows, B, y, v = len(A), np.arange(len(A)), A, Y, w
-        if n > 1 and len(distinct_rows(A[:, :8])) < n:  # else no rows are equal
-            rows, y, v = merge_copies(A, Y.double(), weight=w)
-            B = A[rows]
+        if n > 1 and len(distinct_rows(A[:, :: max(1, A.shape[1] // 8)])) < n:  # else no rows are equal
+            merged = merge_copies(A, Y.double(), weight=w)
+            if len(merged[0]) < n:
+                (rows, y, v), B = merged, A[merged[0]]
         stream.draw(A, Y, w, rows, y, v, lambda A: A)
         stream.add(B, y, v, n)
         self._stream = stream
 
     def _predict(self, X, like):
         c, intercept, _ = self._solution()
-        return X @ c.to(X) + intercept.to(X)
+        c, intercept = c.to(X.device), intercept.to(X.device)
+        return torch.cat([X[rows].double() @ c + intercept for rows in row_blocks(len(X), 8 * len(c), X.device)])
 
     @property
     def n_samples_seen_(self):

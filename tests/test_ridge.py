@@ -437,6 +437,19 @@ def test_no_factor_where_a_pivot_is_lost_until_the_diagonal_is_raised():
     assert 1e-9 < raised.min() and raised.max() - raised.min() < 1e-14  # tenfold of 3e-12 until it does
 
 
+@pytest.mark.parametrize("weight", [None, np.full(50, 2.0)])
+def test_rows_that_differ_are_not_copied_though_some_columns_repeat(monkeypatch, weight):
+    """In the columns that are looked at first; a copy in the order of hashes would be a second table."""
+    X, taken = np.ones((50, 24)), []  # each third column is looked at
+    X[:, 1] = np.arange(50)
+    monkeypatch.setattr(Stream, "add", lambda self, A, y, w, n: taken.append((A.data_ptr(), len(A), n)))
+    StreamingRidge(1.0).fit(X, X[:, 0], weight)
+    X[7] = X[8]
+    StreamingRidge(1.0).fit(X, X[:, 0], weight)
+    first, second = taken
+    assert first == (X.ctypes.data, 50, 50) and second[0] != X.ctypes.data and second[1:] == (49, 50)
+
+
 @pytest.mark.parametrize("n", [1000, 300_000])
 def test_long_sums_of_float32_do_not_spoil_errors_of_rows_left_out(n):
     """One row that weighs as much as all others; a tolerance for 1 - h that grows with n, or sums in float32, lose it."""

@@ -400,6 +400,20 @@ def test_errors_of_kernel_ridge_are_those_of_refits(monkeypatch, many, intercept
         np.testing.assert_allclose(said, right, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", sorted(set(REGRESSORS) - {"centers"}))  # which warn that they halve the step
+def test_predictions_at_the_end_of_the_range_of_float32(name):
+    """Coefficients may be a thousand times the targets; what float32 holds is said, what it does not hold is refused."""
+    X = np.random.default_rng(0).random((80, 2)).astype(np.float32)
+    y = X.sum(1) + 0.1 * np.random.default_rng(1).normal(size=80)
+    model = clone(REGRESSORS[name])
+    said = model.fit(X, y.astype(np.float32)).predict(X)
+    large = model.fit(X, (1e37 * y).astype(np.float32)).predict(X)
+    assert said.dtype == large.dtype == np.float32
+    np.testing.assert_allclose(large / np.float32(1e37), said, rtol=1e-3, atol=1e-3)
+    with pytest.raises(ValueError, match="the result overflows in torch.float32"):
+        model.fit(X, 1e44 * y).predict(X)
+
+
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_estimators_cover(name):
     """Uneven noise: coverage of all rows and of those where it is large, over 12 tables of 300."""
