@@ -133,7 +133,10 @@ def _tensors(K, Y, w):
     if K.shape[0] != K.shape[1]:
         raise ValueError(f"K must be square, got shape {tuple(K.shape)}")
     Y, w, like, _ = targets_of_rows("K", K, like, Y, w)
-    K, Y, one_column = K.detach(), Y.to(K.dtype), Y.ndim == 1
+    K, one_column, largest = K.detach(), Y.ndim == 1, float(Y.abs().max())
+    Y = Y.to(K.dtype)
+    if not torch.isfinite(Y).all():
+        raise ValueError(f"Y has values up to {largest:.3g}, which overflow in {K.dtype}, the dtype of K")
     apart = float((K[0] - K[:, 0]).abs().max())
     if apart > 8 * torch.finfo(K.dtype).eps ** 0.5 * float(K[0].abs().max()):
         raise ValueError(f"K must be symmetric, but its first row and its first column differ by up to {apart:.3g}")
@@ -164,7 +167,7 @@ class GramPath:
         Penalties, in the order they came; the default grid falls.
     loo : array of shape (n, L) or (n, L, k)
         Residual of each row under the fit that has not seen it, (3.35).
-    errors : array of shape (L,)
+    errors : array of shape (L,), float64
         Weighted mean of their squares over rows, mean over outputs.
     best : int
         Position of the smallest one, of up to 1000 rows among penalties of at least a tenth of that of the greatest
@@ -253,9 +256,10 @@ def gram_path(
         fits = [_dual(spectrum, lam) for lam in own]
         others = torch.stack([Y_rest - K_rest.to(U) @ coef - constant for coef, constant in fits], 1)
     (loo,) = home.restore(home.rows(left, others))
-    best, squares = spectrum.best(errors, own), (errors.mean(1) * home.b * home.b).to(K.dtype)
+    best, squares = spectrum.best(errors, own), errors.mean(1).double() * home.b * home.b
     lams = torch.tensor(lams, dtype=K.dtype, device=K.device)
-    return GramPath(home.like.restore(lams), loo, home.like.restore(squares), best, spectrum, home)
+    wide = Like(home.like.kind, torch.float64, home.like.device)
+    return GramPath(home.like.restore(lams), loo, wide.restore(squares), best, spectrum, home)
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0024
 def _inverted(L, width=256):

@@ -189,6 +189,9 @@ def test_units(size, dtype):
                   gram_path(K.astype(dtype), Y, scaled[2], [0.1 * size]).loo[:, 0],
                   gram_path(scaled[0], scaled[1], w, [0.1 * size]).loo[:, 0] / dtype(size)):
         np.testing.assert_allclose(found, right.residuals, atol=tolerance * 10)
+    if dtype is np.float32:  # which cannot hold the squares
+        error = gram_path(scaled[0], scaled[1], w, [0.1 * size]).errors[0] / size**2
+        assert error == pytest.approx(np.average(np.square(right.residuals).mean(1), weights=w), rel=1e-3)
     for lam in (1e-300, 1e300):
         assert np.isfinite(gram_solve(K.astype(dtype), Y, lam).residuals).all()
         assert np.isfinite(gram_path(K.astype(dtype), Y, None, [lam]).loo).all()
@@ -276,6 +279,7 @@ def test_products_by_tiles(kernel, budget, device):
     (lambda K, y: gram_solve(K, y, 1.0, fit_intercept=1), TypeError, "fit_intercept must be True or False, got 1"),
     (lambda K, y: gram_solve(np.ones((5, 5)), y, 0.0, overwrite=True), ValueError, "not positive definite in torch.float64"),
     (lambda K, y: gram_solve(K * 1e-300, y * 1e200, 0.0), ValueError, "the coefficients overflow"),
+    (lambda K, y: gram_path(K.astype("f4"), y * 1e39), ValueError, r"Y has values up to 4e\+39, which overflow in torch.float32"),
     (lambda K, y: gram_times(Gaussian(), K, K[:, :2], y), ValueError, "centers must have a column for each column of X"),
     (lambda K, y: gram_times(Gaussian(), K, K, y[:2]), ValueError, "centers and C must have as many rows, got 5 and 2"),
     (lambda K, y: gram_times(3, K, K, y), TypeError, "kernel must be a name or a Kernel, got int"),
