@@ -36,6 +36,8 @@ class Contest:
         already there; the fastest of them is the limit.
     limit_is : str
         What they do, in words.
+    parts : tuple of str
+        Cases that do the limit and more of what cannot be left out, to show what the rest of the time goes into.
     gemm : tuple of int
         (m, k, n) of the matrix product inside, for `limits`.
     errors : dict of str to callable
@@ -50,6 +52,7 @@ class Contest:
     baseline: str
     limit: tuple[str, ...] = ()
     limit_is: str = ""
+    parts: tuple[str, ...] = ()
     gemm: tuple[int, int, int] = (1000, 1000, 1000)
     errors: dict[str, Callable] = field(default_factory=dict)
     memory: bool = True

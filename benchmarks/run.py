@@ -86,7 +86,8 @@ def run(name, *, quick=False, only="", before=None, repeats=None, patience=4, se
         errors = {case: float(f"{error(cases[case]()):.2g}") for case, error in contest.errors.items()}
         rows = compare(cases, repeats=repeats, baseline=contest.baseline, limit=contest.limit,
                        **options)
-        measured = [case for case in contest.cases if memory and contest.memory and case not in contest.limit]
+        measured = [case for case in contest.cases if case not in contest.limit + contest.parts]
+        measured = measured if memory and contest.memory else []
         if quick:
             measured, memory = [case for case in measured if case != contest.baseline], False
         for case, row in rows.items():
