@@ -31,7 +31,7 @@ class Posterior:
         Mean of the coefficients.
     intercept : float or array of shape (k,)
     noise : float or array of shape (k,)
-        Variance σ² of the noise of a row of weight one.
+        Variance σ² of the noise of a row of weight one, in float64, for it is a square.
     lam : float
         λ = σ²/τ².
     log_evidence : float
@@ -88,7 +88,10 @@ class Posterior:
         return like.restore(self._white(A) @ self._white(B).T)
 
     def draw(self, n_draws: int = 1, random_state: Seed = None) -> Callable[[ArrayLike], Array]:
-        r"""Functions drawn from the law: what takes features (m, N) to values (m, n_draws) or (m, k, n_draws)."""
+        r"""Functions drawn from the law: what takes features (m, N) to values (m, n_draws) or (m, k, n_draws).
+
+        Values in the kind of the features; of several outputs a NumPy array for a data frame.
+        """
         rng, sigma = random_generator(random_state), self._noise().sqrt()[:, None]
         k, m = len(sigma), integer(1, n_draws=n_draws)
         u = torch.from_numpy(rng.normal(size=(len(self._spectrum.V) + 1, k * m))).to(sigma)
@@ -96,7 +99,9 @@ class Posterior:
         def functions(A):
             A, like = self._open(A)
             values = self.predict(A).reshape(len(A), k, 1) + sigma * (self._white(A) @ u).reshape(len(A), k, m)
-            return like.restore(values[:, 0] if self.one_column else values)
+            if self.one_column:
+                return like.restore(values[:, 0])
+            return (replace(like, kind="numpy") if like.kind == "pandas" else like).restore(values)
 
         return functions
 
@@ -151,9 +156,7 @@ def posterior(
     lam = number("(0, inf)", "evidence", lam=lam)
     if len(A) <= fit_intercept:
         raise ValueError(f"the noise needs at least {1 + fit_intercept} rows, got {len(A)}")
-    a, b = power_of_two(A), power_of_two(y)
-    B, t, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)
-    spectrum, _ = factorise(B, t, means, w, fit_intercept, orthogonal=True)
+    spectrum, _, _, a, b = _factors(A, y, w, fit_intercept)
     lam = _greatest_evidence(spectrum, w) if lam == "evidence" else lam / a / a
     return law_of_spectrum(spectrum, lam, w, one_column, like, (a, b, 1.0))
 
@@ -169,8 +172,9 @@ def law_of_spectrum(
     means = torch.cat([means[:N] * a, means[N:] * b])
     spectrum = replace(spectrum, s=spectrum.s * (a * u**0.5), z=spectrum.z * (b * u**0.5), y2=spectrum.y2 * (b * b * u),
                        means=means, weight=spectrum.weight * u)
-    shaped = lambda T: like.restore(T[..., 0] if one_column else T)
-    c, intercept, noise = shaped(c * (b / a)), shaped(intercept), shaped(noise[0] * (b * b * u))
+    shaped = lambda T, like=like: like.restore(T[..., 0] if one_column else T)
+    noise = shaped(noise[0] * (b * b * u), replace(like, dtype=torch.float64))
+    c, intercept = shaped(c * (b / a)), shaped(intercept)
     if one_column:
         intercept, noise = float(intercept), float(noise)
     log_evidence = float(evidence[0]) - (spectrum.n - spectrum.fit_intercept) * k * np.log(b)
@@ -182,6 +186,13 @@ def _rows(A, y, w):
     A, y, like, one_column = system(A, y)
     w = _or_ones(weights(w, A, name="w"), A)
     return *(T[w > 0].double() for T in (A, y, w)), like, one_column
+
+
+def _factors(A, y, w, fit_intercept):
+    r"""The spectrum of A and y in units, U (n, r) and centred y (n, k) of these rows, times the roots of the weights; the units."""
+    a, b = power_of_two(A), power_of_two(y)
+    B, t, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)
+    return *factorise(B, t, means, w, fit_intercept, orthogonal=True), t, a, b
 
 
 def _or_ones(w, X):
@@ -352,16 +363,20 @@ def jackknife_plus(
     >>> bool(-2 < ends[0, 0] < -1 and 1 < ends[0, 1] < 2)
     True
     """
-    found = posterior(A, y, number("(0, inf)", lam=lam), w=w, fit_intercept=fit_intercept)
+    lam = number("(0, inf)", lam=lam)
+    flag(fit_intercept=fit_intercept)
     A, y, w, like, one_column = _rows(A, y, w)
     new, _ = as_tensor(A_new, name="A_new")
-    new = new.to(A)
-    fit = lambda B: found.predict(B).reshape(len(B), -1)
-    r = (y - fit(A)) / (1 - w * found._white(A).square().sum(1))[:, None]
-    moved = fit(new)[:, None] - (found.influence(new, A) * w)[:, :, None] * r
+    same_columns(A_new=new, A=A)
+    spectrum, U, t, a, b = _factors(A, y, w, fit_intercept)
+    lam, N, root, means = lam / a / a, A.shape[1], w.sqrt(), spectrum.means
+    r = spectrum.leave_one_out(U, t, w, [lam], 32 * max(A.shape) * torch.finfo(U.dtype).eps)[:, 0] / root[:, None]
+    P = (new.to(A) / a - means[:N]) @ spectrum.V / (spectrum.s + lam / spectrum.s)
+    pull = (P @ U.T + fit_intercept * root / spectrum.weight) * root  # of y at new points
+    moved = (P @ spectrum.z + means[N:])[:, None] - pull[:, :, None] * r
     low = -weighted_quantile(r.abs() - moved, w, coverage)
     high = weighted_quantile(r.abs() + moved, w, coverage)
-    ends = torch.stack([low, high], -1)
+    ends = torch.stack([low, high], -1) * b
     return like.restore(ends[:, 0] if one_column else ends)
 
 

@@ -2,6 +2,7 @@
 
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -172,6 +173,49 @@ def test_jackknife_is_that_of_refits(fit_intercept, n, N):
     high = np.apply_along_axis(quantile, 0, p + r[:, None])
     low = -np.apply_along_axis(quantile, 0, r[:, None] - p)
     np.testing.assert_allclose(ends, np.stack([low, high], -1), atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("unit", [1.0, 1e5])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n, N", [(25, 60), (25, 6)])
+def test_jackknife_with_a_vanishing_penalty_is_that_of_least_squares(n, N, fit_intercept, unit, dtype):
+    """More features than rows: every row is fitted, and what the others say of it is the solution of smallest norm."""
+    A, y, _ = table(n, N)
+    A, y, new = A.astype(dtype), y.astype(dtype), table(3, N, seed=1)[0].astype(dtype)
+    r, p = np.empty(n), np.empty((n, 3))
+    for i in range(n):
+        others = np.arange(n) != i
+        m, level = (A[others].mean(0, dtype=float), y[others].mean(dtype=float)) if fit_intercept else (0.0, 0.0)
+        c = np.linalg.pinv(A[others] - m) @ (y[others] - level)
+        r[i], p[i] = abs(y[i] - level - (A[i] - m) @ c), level + (new - m) @ c
+    k = int(np.ceil(0.8 * (n + 1))) - 1
+    right = np.stack([-np.sort(r[:, None] - p, 0)[k], np.sort(p + r[:, None], 0)[k]], 1)
+    for lam in (1e-10, 1e-14):
+        ends = jackknife_plus(dtype(unit) * A, y, lam * unit**2, dtype(unit) * new, 0.8, fit_intercept=fit_intercept)
+        np.testing.assert_allclose(ends, right, atol=1e-5 if dtype is np.float32 else 1e-8)
+
+
+@pytest.mark.parametrize("k", [None, 2])
+@pytest.mark.parametrize("unit", [1e-24, 1e20])
+def test_the_square_of_the_noise_may_be_beyond_float32(unit, k):
+    A, y, _ = table(k=k)
+    small = [T.astype(np.float32) for T in (A, y * unit)]
+    found, right = posterior(*small, 0.3), posterior(A, y, 0.3)
+    np.testing.assert_allclose(found.noise, unit**2 * right.noise, rtol=1e-5)
+    ours, exact = (np.array(f.predict(A[:3].astype(f.coef.dtype), return_std=True), float) for f in (found, right))
+    np.testing.assert_allclose(ours, unit * exact, rtol=1e-5, atol=1e-5 * unit)
+    ends = jackknife_plus(*small, 0.3, small[0][:3])
+    np.testing.assert_allclose(ends / unit, jackknife_plus(A, y, 0.3, A[:3]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [None, 2])
+def test_draws_for_a_data_frame(k):
+    A, y, _ = table(k=k)
+    draw = posterior(A, y, 0.3).draw(3, random_state=0)
+    frame = pd.DataFrame(A[:4], index=list("abcd"))
+    assert isinstance(draw(frame), pd.DataFrame if k is None else np.ndarray)
+    np.testing.assert_allclose(draw(frame), draw(A[:4]), atol=1e-12)
 
 
 def test_quantile_counts_the_new_row():
