@@ -84,8 +84,11 @@ def _spectrum(theta, d, m):
 @torch.inference_mode(False)
 @torch.enable_grad()
 def _evidence(theta, Z, Y, w, q):
-    """Criterion (10.26), its gradient by theta, and λ; theta ends with log(λ n / tr K)."""
+    """Criterion (10.26), its gradient by theta, and λ; theta ends with log(λ n / tr K). Targets that are constant say nothing."""
+    Y = Y[:, (Y != Y[0]).any(0)]
     n, k = Y.shape
+    if not k:
+        return 0.0, np.zeros(len(theta)), 0.0
     theta = torch.as_tensor(theta, device=Z.device).to(Z).requires_grad_()
     u = _spectrum(theta, len(Z), Z.shape[2] // 2)
     V = u.detach().repeat(1, 2)
@@ -356,7 +359,9 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     An iteration costs about 8(q + m)d n² FLOPs and n³ for n = ``n_subsample`` rows and d inputs. The
     regression on N features costs nN² or n²N. Several outputs share all but the coefficients.
     Weights divide the variance of the noise. Of more than 100 inputs the 100 take part for which the
-    criterion falls fastest where all count the same. A `ConvergenceWarning` tells that ``max_iter`` was reached.
+    criterion falls fastest where all count the same; up to there memory for 16mdn bytes, m the ``n_frequencies``.
+    Nothing is learned from targets that are constant on the n rows: the waves are then those of the start.
+    A `ConvergenceWarning` tells that ``max_iter`` was reached.
 
     References
     ----------

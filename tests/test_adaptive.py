@@ -352,6 +352,27 @@ def test_more_rows_than_are_learned_from():
     assert np.mean((more.predict(V) - f) ** 2) < np.mean((few.predict(V) - f) ** 2)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", [0.0, 0.1])
+@pytest.mark.parametrize("d", [2, 101])
+def test_nothing_is_learned_from_a_constant(d, offset, dtype):
+    """Rare events, all of them outside of the rows for learning; beside an output that is not rare they have no say."""
+    rng = np.random.default_rng(0)
+    X = rng.random((600, d)).astype(dtype)
+    learning = np.random.default_rng(1).permutation(600)[:40]
+    y = np.full(600, offset, dtype)
+    y[np.setdiff1d(np.arange(600), learning)[:2]] += np.array([1, -1], dtype)
+    model = AdaptiveFeatureRegressor(20, n_frequencies=4, n_subsample=40, n_folds=None, random_state=np.random.default_rng(1))
+    found = model.fit(X, y)
+    assert found.n_iter_ == 0 and np.isfinite(found.predict(X)).all()
+    np.testing.assert_allclose(found.relevance_[found.active_inputs_], 0.2)
+    assert len(found.active_inputs_) == min(d, 100)
+    smooth = np.sin(3 * X[:, 0])
+    both, one = (clone(model).set_params(random_state=np.random.default_rng(1)).fit(X, t) for t in (np.c_[y, smooth], smooth))
+    np.testing.assert_array_equal(both.relevance_, one.relevance_)
+    np.testing.assert_array_equal(both.history_, one.history_)
+
+
 def test_learned_once_where_enough_rows_are_left(monkeypatch):
     """Waves and penalty are those of the fit without the first part; only the last regression sees that part's targets."""
     X, y = make_friedman1(300, noise=0.5, random_state=0)
