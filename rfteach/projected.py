@@ -25,7 +25,7 @@ from .intervals import IntervalMixin
 from .kernels import Gaussian
 from .kpca import AnisotropicKernelPCA
 from .reach import moved_in
-from .selection import check_folds, judge
+from .selection import check_folds, judge, standard_deviations
 from .swarm import particle_swarm
 
 # %% ../nbs/10d_projected.ipynb #ebd2749a
@@ -49,6 +49,9 @@ class _Trial:
     def __init__(self, X, y, reduction, surrogate, splits, budget):
         self.X, self.y, self.reduction, self.surrogate, self.splits = X, y, reduction, surrogate, splits
         self.patience, self.failures, self.successes = min(budget, 10), 0, 0
+        T = torch.from_numpy(y.reshape(len(y), -1))
+        spread = standard_deviations(T, T.new_ones(len(T), dtype=torch.float64))
+        self.units = torch.where(spread > 0, spread, torch.inf).numpy()  # of the outputs; a constant one does not count
 
     def fit(self, theta, rows=slice(None)):
         """Reduction and surrogate with these parameters, fitted to some rows."""
@@ -57,20 +60,19 @@ class _Trial:
         return reduction, clone(self.surrogate).fit(Z, self.y[rows])
 
     def error(self, theta):
-        """The error of the surrogate with these parameters, relative to the variance of y."""
+        """The error of the surrogate with these parameters, mean over the outputs, each relative to its variance."""
         if self.splits is None:
             surrogate = self.fit(theta)[1]
             if not hasattr(surrogate, "loo_error_"):
                 name = type(surrogate).__name__
                 raise ValueError(f"validation='loo' needs a surrogate with loo_error_, got {name}")
             return float(np.mean(surrogate.loo_error_))
-        unit = power_of_two(torch.from_numpy(self.y).double())
-        y, total = self.y.astype(np.float64) / unit, 0.0
+        y, total = self.y / self.units, 0.0
         for train, test in self.splits:
             reduction, surrogate = self.fit(theta, train)
             found = np.asarray(surrogate.predict(reduction.transform(self.X[test])))
-            total += float(np.mean(np.square(found / unit - y[test])))
-        return total / len(self.splits) / (float(np.var(y, axis=0).mean()) or 1.0)
+            total += float(np.mean(np.square(found / self.units - y[test])))
+        return total / len(self.splits)
 
     def attempt(self, theta):
         """The same; infinite where it cannot be had, which is an error if it never could so far."""
@@ -245,11 +247,12 @@ def _by_gradient(trial, space, budget, rng, report):
     """The best of some multiples of what Adam finds, the least error up to each of them, and (10.16) by step."""
     X, y = trial.X, trial.y
     _check_gradient(trial.reduction, space, X.shape[1])
-    k = min(trial.reduction.n_components, len(X))
     factors = min(12, max(1, budget // 4))
     steps = (budget - factors) // 3
     rows = np.sort(rng.permutation(len(X))[:400])
-    t = y[rows].reshape(len(rows), -1).astype(np.float64) / (float(np.abs(y).max()) or 1.0)
+    k = min(trial.reduction.n_components, len(rows))
+    t = y[rows].reshape(len(rows), -1) / trial.units
+    t = t - t[0]  # exactly zero for a constant
     t = t - t.mean(0)
     theta, inner = space.start()[0], np.zeros(0)
     if np.ptp(t) > 0 and steps:
@@ -328,8 +331,8 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
     reduction_, surrogate_ : transformer, regressor
         Fitted with them to all rows.
     best_error_ : float
-        Least error of the search, relative to the variance of y. It was searched for, and so is
-        optimistic.
+        Least error of the search, relative to the variance of y, mean over the outputs. It was searched
+        for, and so is optimistic.
     chosen_ : str or list of str
         "expansion" (the surrogate), "plane" or "constant", for each output: see `rfteach.selection.choose`.
     error_ : float or numpy.ndarray of shape (k,)
@@ -351,6 +354,8 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
     -----
     An evaluation that raises ValueError or LinAlgError, as a surrogate may that cannot be fitted to some reduced
     inputs, counts as an infinite error; where the first ten do, so does the search.
+    The default reduction takes memory for n² numbers and time for at least n²d in each evaluation, of a row as many numbers as
+    there are rows to predict it, and all of that again for each part that is left out: with many rows, fit to a part of them.
     Ctrl-C ends the search by swarm, and the fit goes on with the best parameters up to there. Fits run on the
     CPU, as scikit-learn's do, and predictions and reduced inputs keep no gradients. With fewer than eight rows
     the error is that on the rows of the fit.

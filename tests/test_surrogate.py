@@ -363,6 +363,29 @@ def test_units_do_not_matter_to_the_projection(optimizer):
         np.testing.assert_allclose(clone(model).fit(unit * X, y).predict(unit * X), values, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("optimizer, budget", [("swarm", 12), ("adam", 32)])
+def test_each_output_of_a_projection_counts_in_its_own_variance(optimizer, budget, dtype):
+    X = np.random.default_rng(0).random((60, 6)).astype(dtype)
+    Y = np.c_[np.sin(3 * X[:, 0]), np.sin(3 * X[:, 1])]
+    model = ProjectedSurrogate(n_reduced=2, optimizer=optimizer, budget=budget, n_folds=None, random_state=0)
+    alike, apart = (clone(model).fit(X, Y * np.array(units, dtype)) for units in ([1, 1], [1, 2.0**-20]))
+    np.testing.assert_allclose(apart.theta_["bandwidth"], alike.theta_["bandwidth"], rtol=1e-4)
+    np.testing.assert_allclose(apart.best_error_, alike.best_error_, rtol=1e-4)
+    left = np.sort(np.random.default_rng(0).permutation(60)[:15])
+    kept = np.setdiff1d(np.arange(60), left)
+    reduction = AnisotropicKernelPCA(2, bandwidth=alike.theta_["bandwidth"])
+    found = SparsePCE((8, 4, 3), n_folds=None).fit(reduction.fit_transform(X[kept]), Y[kept]).predict(reduction.transform(X[left]))
+    np.testing.assert_allclose(alike.best_error_, np.mean(np.square(found - Y[left]) / Y.var(0)), rtol=1e-3)
+    np.testing.assert_allclose(clone(model).fit(X, np.c_[Y, np.ones(60)]).best_error_, alike.best_error_ * 2 / 3, rtol=1e-4)
+
+
+def test_adam_with_more_components_than_rows_it_sees():
+    X = np.random.default_rng(0).random((420, 3))
+    model = ProjectedSurrogate(surrogate=LinearRegression(), n_reduced=410, optimizer="adam", budget=5, n_folds=None, random_state=0)
+    assert model.fit(X, X[:, 0]).transform(X[:2]).shape == (2, 410) and len(model.inner_history_) == 1
+
+
 def test_rows_outside_of_given_bounds_are_reported():
     X = np.random.default_rng(0).random((30, 2))
     X[:3, 1] += 1
