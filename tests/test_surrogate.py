@@ -582,6 +582,28 @@ def test_eigenpairs_that_do_not_converge_are_taken_from_lapack():
 # ---------------------------------------------------------------- the projection
 
 
+@pytest.mark.parametrize("dtype, n_components", [(np.float64, 60), (np.float64, 20), (np.float32, 20), (np.float32, 5)])
+def test_small_eigenvalues_are_as_good_as_large_ones(dtype, n_components):
+    """The last one is 1e-6, 2e-3 and 0.2 of the first."""
+    X = np.random.default_rng(0).random((600, 3)).astype(dtype)
+    model = AnisotropicKernelPCA(n_components)
+    Z = model.fit_transform(X)
+    size = np.linalg.norm(Z, axis=0)
+    assert (np.linalg.norm(model.transform(X) - Z, axis=0) < (1.1e-4 if dtype is np.float64 else 1e-3) * size).all()
+    right = AnisotropicKernelPCA(n_components, solver="eigh").fit(X.astype(float)).eigenvalues_
+    np.testing.assert_allclose(model.eigenvalues_, right, rtol=1e-6 if dtype is np.float64 else 1e-3)
+
+
+def test_eigenvalues_of_zero_ask_for_no_more_products(monkeypatch):
+    seen, pairs = [], rfteach.kpca.leading_eigenpairs
+    monkeypatch.setattr(rfteach.kpca, "leading_eigenpairs", lambda *given: seen.append(given[2]) or pairs(*given))
+    X = np.random.default_rng(0).integers(0, 2, (300, 1)).astype(float)
+    for rows in (X, X * 0):
+        model = AnisotropicKernelPCA(3, bandwidth=1.0, solver="randomized")
+        np.testing.assert_allclose(model.fit_transform(rows), model.transform(rows), atol=1e-6)
+    assert seen == ["randomized"] * 2 and not model.eigenvalues_.any()
+
+
 def test_gradient_of_the_leading_eigenpairs():
     B = torch.from_numpy(np.random.default_rng(0).standard_normal((8, 8)))
     top = rfteach.projected._TopEigen.apply
