@@ -17,6 +17,7 @@ import scipy.sparse as sp
 import torch
 from scipy.special import ndtri
 from scipy.stats import qmc
+from sklearn import config_context
 
 from .arrays import Array, ArrayLike, Seed, Sparse, all_or_nothing, as_csr, as_tensor, empty, needs_grad
 from .arrays import random_generator, tiles
@@ -501,8 +502,12 @@ def row_features(
         if feature_map.device in (None, X.device, X.device.type):
             return _row_waves(feature_map, X)
 
+    # a data frame has no gradients; other maps keep scikit-learn's global setting, under which their steps were fitted
+    setting = {"transform_output": "default"} if isinstance(feature_map, Transformer) else {}
+
     def features(rows, out=None):
-        Z = feature_map.transform(handed(X[rows]))
+        with config_context(**setting):
+            Z = feature_map.transform(handed(X[rows]))
         Z = Z.toarray() if sp.issparse(Z) else Z
         Z = as_tensor(Z, name=f"the output of {name}", device=X.device if isinstance(X, torch.Tensor) else "cpu")[0]
         m = len(range(*rows.indices(X.shape[0])))

@@ -56,7 +56,7 @@ class _Trial:
     def fit(self, theta, rows=slice(None)):
         """Reduction and surrogate with these parameters, fitted to some rows."""
         reduction = clone(self.reduction).set_params(**theta)
-        Z = reduction.fit_transform(self.X[rows], self.y[rows])
+        Z = np.array(reduction.fit_transform(self.X[rows], self.y[rows]))  # also where it hands back data frames
         return reduction, clone(self.surrogate).fit(Z, self.y[rows])
 
     def error(self, theta):
@@ -70,7 +70,7 @@ class _Trial:
         y, total = self.y / self.units, 0.0
         for train, test in self.splits:
             reduction, surrogate = self.fit(theta, train)
-            found = np.asarray(surrogate.predict(reduction.transform(self.X[test])))
+            found = np.asarray(surrogate.predict(np.array(reduction.transform(self.X[test]))))
             total += float(np.mean(np.square(found / self.units - y[test])))
         return total / len(self.splits)
 
@@ -475,7 +475,7 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
 
     def _transform(self, X):
         Z = self.reduction_.transform(X.detach().cpu().numpy())
-        return torch.as_tensor(np.asarray(Z), device="cpu")
+        return torch.as_tensor(np.array(Z), device="cpu")
 
     def _predict(self, X, like):
         y = np.array(self.surrogate_.predict(self._transform(X).numpy())).reshape(len(X), -1)

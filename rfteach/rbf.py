@@ -342,8 +342,7 @@ class _Network(LawMixin, Regressor):
         return law
 
     def _feature_blocks(self, X, like):
-        features = self._model.features_
-        return (features.transform(X[rows]) for rows in row_blocks(len(X), 16 * len(self.centers_), X.device))
+        return self._model._feature_blocks(X, like)
 
     def _network(self, bandwidth, alpha, seed, alphas=None):
         features = _CenterFeatures(

@@ -105,7 +105,7 @@ def plane(
     scale = torch.where(spread == 0, torch.inf, spread)
     A, slopes, intercepts = X.double() / scale, [], []
     for y in Y.T:
-        model = RandomFeatureRidge(FunctionTransformer(), fit_intercept=fit_intercept)
+        model = RandomFeatureRidge(FunctionTransformer().set_output(transform="default"), fit_intercept=fit_intercept)
         model.fit(A, y, sample_weight=w)
         slopes.append(torch.from_numpy(model.coef_).to(Y) / scale)
         intercepts.append(model.intercept_)

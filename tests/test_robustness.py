@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn import config_context
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin, is_classifier, is_regressor
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
@@ -47,6 +48,37 @@ def test_robust(name, check):
     found = run(TABLE[name], check, FEW.get(check, 4))
     assert not found["failures"], "\n".join(f"{f['input']}\n{f['error']}" for f in found["failures"])
     assert found["inputs"] > 0
+
+
+@pytest.mark.parametrize("kind", [np.asarray, lambda X: pd.DataFrame(X, columns=list("abc")), torch.from_numpy],
+                         ids=["numpy", "pandas", "torch"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", [name for name in TABLE if not name.startswith("AutoKernel")])
+def test_scikit_learns_global_setting_does_not_matter(name, kind):
+    """Frames that transformers hand out inside: the same numbers, and no warnings."""
+    case, rng = TABLE[name], np.random.default_rng(0)
+    X = rng.random((40, 3))
+    y = np.sin(3 * X[:, 0])
+    y, X = (y > 0.5) * 1.0 if is_classifier(case.make()) else y, kind(X)
+
+    def results():
+        model = case.make().fit(X, y)
+        ways = {way: getattr(model, way) for way in ("predict", "transform", "predict_interval", "predict_proba") if hasattr(model, way)}
+        found = {way: array(call(X)) for way, call in ways.items()}
+        if hasattr(model, "sample_functions"):
+            found.update(std=array(model.predict(X, return_std=True)[1]), draws=array(model.sample_functions(2, 0)(X)))
+            if isinstance(X, torch.Tensor):
+                T = X.clone().requires_grad_()
+                model.predict(T).sum().backward()
+                found["gradient"] = T.grad.numpy()
+        return found
+
+    right = results()
+    with config_context(transform_output="pandas"):
+        found = results()
+    assert found.keys() == right.keys()
+    for way, values in right.items():
+        np.testing.assert_array_equal(found[way], values, way)
 
 
 def test_ctrl_c_leaves_the_threads_as_they_were():
