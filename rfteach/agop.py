@@ -37,6 +37,7 @@ def outer_product(G: torch.Tensor, w: torch.Tensor | None = None) -> torch.Tenso
 # %% ../nbs/12_agop.ipynb #ac680800
 def _slope_tiles(kernel, Z, U):
     """Tiles of the Gram matrix and of σ² H, (12.5), for slices of rows and columns; for Z = U the upper ones alone."""
+    kernel._check_ranges(Z, U, kernel.widths(U))
     distances = kernel._distances(Z, U, kernel.widths(U), 1.0)
     for rows, cols in tiles(len(Z), len(U), 4 * U.element_size(), U.device, height=128, upper=Z is U):
         with torch.inference_mode(False):
@@ -93,8 +94,13 @@ def kernel_gradients(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, coe
     Returns
     -------
     array of shape (n, d) or (n, k, d)
-        In the kind and on the device of X. A centre adds nothing to the gradient at its own place, also where
-        the kernel has a kink there, (12.6).
+        In the kind and on the device of X; of several functions a NumPy array for a data frame. A centre adds
+        nothing to the gradient at its own place, also where the kernel has a kink there, (12.6).
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or data divided by the bandwidth overflows.
 
     Notes
     -----
@@ -116,7 +122,9 @@ def kernel_gradients(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, coe
     X, A = X.detach(), coef.detach().reshape(len(coef), -1)
     centers = X if same else centers.detach()
     G = (_by_signs if isinstance(kernel, Laplacian1) else _by_products)(kernel, X, centers, A)
-    return like.restore(G[:, 0] if coef.ndim == 1 else G)
+    if coef.ndim == 1:
+        return like.restore(G[:, 0])
+    return (replace(like, kind="numpy") if like.kind == "pandas" else like).restore(G)
 
 # %% ../nbs/12_agop.ipynb #681eb39b
 def metric_root(M: torch.Tensor, metric: str = "full", shrinkage: float = 0.0) -> torch.Tensor:
@@ -133,18 +141,22 @@ def metric_root(M: torch.Tensor, metric: str = "full", shrinkage: float = 0.0) -
     Examples
     --------
     >>> metric_root(torch.diag(torch.tensor([6.0, 2.0]))).abs()
-    tensor([[0.0000, 0.7071],
-            [1.2247, 0.0000]])
+    tensor([[1.2247, 0.0000],
+            [0.0000, 0.7071]])
     """
     choice("full", "diagonal", metric=metric)
     mean = M.trace() / len(M)
     if not mean > 0:
         return torch.eye(len(M), dtype=M.dtype, device=M.device)
     M = M / mean
+    M.diagonal().add_(shrinkage)
     if metric == "diagonal":
-        return (M.diagonal() + shrinkage).sqrt().diag()
-    values, V = torch.linalg.eigh(M)
-    return (values.clamp(min=0) + shrinkage).sqrt()[:, None] * V.T
+        return M.diagonal().sqrt().diag()
+    R, lost = torch.linalg.cholesky_ex(M, upper=True)
+    if not lost:
+        return R
+    values, V = torch.linalg.eigh(M)  # singular, without shrinkage
+    return values.clamp(min=0).sqrt()[:, None] * V.T
 
 # %% ../nbs/12_agop.ipynb #54679a43
 _MEDIAN_ROWS = 500  # that the median distance is taken of, in each round
@@ -587,9 +599,10 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     The inputs are used in units of their standard deviations, so their units do not matter, but for rounding. A round on n
     rows takes about 9n³ FLOPs for the penalties (n³/3 for a given one), and 2n²d for the gradients of each output; there
     are those that were chosen, and with "auto" before them six fits of each metric on four fifths of the rows for each
-    part that is left out: one part from 1000 rows on, five up to 200. Memory for four
-    n × n matrices, n up to ``n_subsample``; then what the solver takes. All is done with the distinct rows of positive
-    weight, so that a weight of two means the same as the row twice, except where rows repeat by nature
+    part that is left out: one part from 1000 rows on, five up to 200. With k outputs a round takes 2nd²(1 + 2k) more,
+    of a full metric d³/3 as well, and the directions once 9d³. Memory for four
+    n × n matrices, n up to ``n_subsample``, and ten d × d ones, also for a diagonal metric; then what the solver takes.
+    All is done with the distinct rows of positive weight, so that a weight of two means the same as the row twice, except where rows repeat by nature
     (`rfteach.copies.row_groups`); EigenPro takes each once. In float64.
 
     References

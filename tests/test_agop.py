@@ -89,6 +89,24 @@ def test_a_full_memory_for_differences_is_not_needed():
     assert max(held) <= 2**20 / 8
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kernel", ["gaussian", "matern32", "laplacian1"])
+def test_gradients_are_refused_where_the_kernel_is(kernel, dtype):
+    far = np.array([[0.9], [1.0]], dtype) * np.finfo(dtype).max
+    for centers in (far, far.copy(), -far):
+        with pytest.raises(ValueError, match="bandwidth overflows in"):
+            kernel_gradients(kernel, far, centers, [1.0, 1.0])
+
+
+def test_gradients_for_a_data_frame():
+    X, A = np.random.default_rng(0).normal(size=(4, 2)), np.eye(4)[:, :3]
+    frame = pd.DataFrame(X, index=list("abcd"))
+    one, several = kernel_gradients("gaussian", frame, frame, A[:, 0]), kernel_gradients("gaussian", frame, frame, A)
+    assert list(one.index) == list("abcd") and isinstance(several, np.ndarray)
+    np.testing.assert_allclose(several, kernel_gradients("gaussian", X, X, A), atol=1e-15)
+    np.testing.assert_allclose(one, several[:, 0], atol=1e-15)
+
+
 def test_outer_product_and_root():
     G = torch.randn(20, 2, 3).double()
     w = torch.rand(20).double()
@@ -99,6 +117,9 @@ def test_outer_product_and_root():
         M = slow if metric == "full" else slow.diagonal().diag()
         assert torch.allclose(L.T @ L, M * 3 / slow.trace() + 0.1 * torch.eye(3))
     assert torch.equal(metric_root(torch.zeros(3, 3)), torch.eye(3))
+    singular = torch.outer(G[0, 0], G[0, 0])
+    L = metric_root(singular, "full")
+    assert torch.allclose(L.T @ L, singular * 3 / singular.trace(), atol=1e-12)
     with pytest.raises(ValueError, match="metric must be"):
         metric_root(torch.eye(2), "auto")
 
