@@ -602,8 +602,8 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     part that is left out: one part from 1000 rows on, five up to 200. With k outputs a round takes 2nd²(1 + 2k) more,
     of a full metric d³/3 as well, and the directions once 9d³. Memory for four
     n × n matrices, n up to ``n_subsample``, and ten d × d ones, also for a diagonal metric; then what the solver takes.
-    All is done with the distinct rows of positive weight, so that a weight of two means the same as the row twice, except where rows repeat by nature
-    (`rfteach.copies.row_groups`); EigenPro takes each once. In float64.
+    All is done with the distinct rows of positive weight, so that a weight of two means the same as the row twice, except
+    where rows repeat by nature (`rfteach.copies.row_groups`); EigenPro takes each once. In float64.
 
     References
     ----------

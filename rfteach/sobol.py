@@ -253,7 +253,8 @@ def sobol_indices(
     model : fitted regressor or callable
         A callable takes an array (n, d) and returns one of shape (n,) or (n, k).
     bounds : array-like of shape (d, 2) or None, default None
-        Lower and upper end of each input; None for the model's own ``bounds_``, else [0, 1].
+        Lower and upper end of each input; None for the model's own ``bounds_``, else the range that its
+        ``reach_`` goes a quarter beyond, else [0, 1].
     laws : distribution of scipy.stats, sequence of d distributions or samples, or None, default None
         Laws of the inputs in the place of bounds, as `rfteach.laws.as_laws` takes them; None for the
         model's own ``laws_``, where it has them and no bounds are given.
@@ -322,7 +323,7 @@ def sobol_indices(
 
 
 def _inputs(model, bounds, laws):
-    """The box (d, 2) or the laws, the other None: as given, or the model's own, or the unit cube."""
+    """The box (d, 2) or the laws, the other None: as given, or the model's own, or the box of `_bounds`."""
     if bounds is not None and laws is not None:
         raise ValueError("bounds and laws must not both be given: laws have bounds of their own")
     if laws is None and bounds is None and getattr(model, "laws_", None):
@@ -334,9 +335,13 @@ def _inputs(model, bounds, laws):
 
 
 def _bounds(model, bounds, d):
-    """The box (d, 2): as given, or the model's own, or the unit cube."""
+    """The box (d, 2): as given, or the model's own, or the range within its reach, or the unit cube."""
     bounds = getattr(model, "bounds_", None) if bounds is None else bounds
-    if bounds is None:
+    if bounds is None and hasattr(model, "reach_"):
+        low, high = model.reach_.T
+        sixth = high / 6 - low / 6
+        bounds = np.column_stack([low + sixth, high - sixth])
+    elif bounds is None:
         if d is None:
             raise ValueError("bounds must be given for a model that has neither bounds_ nor n_features_in_")
         bounds = np.tile([0.0, 1.0], (d, 1))

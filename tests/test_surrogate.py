@@ -882,6 +882,21 @@ def test_sparse_chaos():
     assert sobol_indices(model, bounds=np.tile([0, 0.5], (3, 1)), n_points=64).method == "qmc"
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("far", [50, 0])
+def test_waves_are_taken_on_the_range_that_they_were_fitted_to(far, dtype):
+    rng = np.random.default_rng(0)
+    X = (far + 10 * rng.random((200, 3))).astype(dtype)
+    y = np.sin(X[:, 0]) + 0.1 * X[:, 1]
+    model = HARFERegressor(200, random_state=0, n_folds=None).fit(X, y)
+    S = sobol_indices(model)
+    own = sobol_indices(model, bounds=np.c_[X.min(0), X.max(0)])
+    assert S.method == "analytic"
+    np.testing.assert_allclose(S.total, own.total, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(S.mean, own.mean, rtol=1e-6)
+    assert S.total[0] > 0.5 and S.total[:2].sum() > 0.9
+
+
 def test_sampler_against_exact_and_scipy():
     exact, box = ishigami_moments(), np.tile([-np.pi, np.pi], (3, 1))
     S = sobol_indices(ishigami, bounds=box, n_points=2**15)
