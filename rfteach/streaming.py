@@ -24,7 +24,7 @@ from .copies import distinct_rows, merge_copies, row_groups, row_hashes
 from .estimators import Regressor, Streaming
 from .intervals import IntervalMixin, LeftOut, by_others, inputs_of
 from .moments import Moments, Sharing, Triangle, add_rows
-from .processes import Talk, collective, share_attributes
+from .processes import Talk, collective, form_of_data, share_attributes
 
 # %% ../nbs/03b_streaming.ipynb #03b0001f
 def _product_dtype(dtype, A, y, w):
@@ -340,7 +340,7 @@ class _Streaming(IntervalMixin, Streaming, Regressor):
             If there is no process group, or if another process was lost or does not answer within
             the time limit of the group. The sums are then what they were.
         ValueError
-            If the processes differ in method, fit_intercept, columns or outputs, if they did not all
+            If the processes differ in method, fit_intercept, columns, their names or outputs, if they did not all
             take part in the same earlier calls, or if none of them has seen a row.
         """
         with collective(group) as talk:
@@ -453,15 +453,15 @@ class StreamingRidge(_Streaming):
     def merge(self, other: Self) -> Self:
         """Take in all that another `StreamingRidge` has seen, which stays as it is.
 
-        ``other`` is fitted, with the same method, fit_intercept, number of columns and of outputs, else
-        a ValueError says what differs; TypeError if it is no `StreamingRidge`.
+        ``other`` is fitted, with the same method, fit_intercept, number and names of columns, number of outputs and
+        dimensions of y, else a ValueError says what differs; TypeError if it is no `StreamingRidge`.
         """
         if not isinstance(other, StreamingRidge):
             raise TypeError(f"other must be a StreamingRidge, got {type(other).__name__}")
         check_is_fitted(self)
         check_is_fitted(other)
-        theirs = other._stream.form
-        for name, mine in self._stream.form.items():
+        theirs = {**other._stream.form, **form_of_data(other)}
+        for name, mine in {**self._stream.form, **form_of_data(self)}.items():
             if mine != theirs[name]:
                 raise ValueError(f"other does not fit: it has {name} = {theirs[name]}, this one has {mine}")
         self._stream = self._stream.merged(other._stream)

@@ -281,6 +281,11 @@ def test_path():
      "other does not fit"),
     (lambda A, y: StreamingRidge().fit(A, y).merge(StreamingRidge().fit(A[:, :2], y)), ValueError,
      "number of columns = 2, this one has 3"),
+    (lambda A, y: StreamingRidge().fit(pd.DataFrame(A, columns=[*"abc"]), y).merge(
+        StreamingRidge().fit(pd.DataFrame(A, columns=[*"bac"]), y)), ValueError,
+     r"names of columns = \['b', 'a', 'c'\], this one has \['a', 'b', 'c'\]"),
+    (lambda A, y: StreamingRidge().fit(A, y).merge(StreamingRidge().fit(A, y[:, None])), ValueError,
+     "y of one dimension = False, this one has True"),
     (lambda A, y: StreamingRidge().merge(StreamingRidge()), NotFittedError, "not fitted"),
     (lambda A, y: StreamingRidge().fit(A, y).all_reduce(), RuntimeError, "no process group"),
     (lambda A, y: RandomFeatureRidge(alpha="aic").fit(A, y), ValueError, "alpha must be 'loo', 'gcv' or a number in .0, inf., got 'aic'"),
@@ -928,6 +933,7 @@ def test_memory_does_not_grow_with_the_rows():
 SCRIPT = textwrap.dedent("""
     import sys, time
     import numpy as np
+    import pandas as pd
     import torch.distributed as dist
     from rfteach.features import RandomFourierFeatures
     from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
@@ -967,6 +973,11 @@ SCRIPT = textwrap.dedent("""
                 print(f"process {rank}: {error}")
 
         refused(StreamingRidge(0.5).partial_fit(A[:, : 12 - rank], y).all_reduce)
+        named = pd.DataFrame(A[:, :2], columns=[*["ab", "ba"][rank]])
+        for model in (StreamingRidge(0.5), RandomFeatureRidge(features, 0.5)):
+            refused(model.partial_fit(named, y).all_reduce)
+        for model in (StreamingRidge(0.5), RandomFeatureRidge(features, 0.5)):
+            refused(model.partial_fit(A, y[:, 0] if rank else y[:, :1]).all_reduce)
         for method in ("gram", "qr"):  # block after block, combined after each; the second process is slow to start
             model = StreamingRidge("gcv", method=method)
             for block in np.array_split(np.arange(1001), 5):
@@ -1034,6 +1045,8 @@ def test_two_processes_give_the_result_of_one(script):
             np.testing.assert_allclose(np.load(script.parent / f"{name}{rank}.npy"), expected, rtol=0, atol=1e-8)
     assert "process 0: process 1 has number of columns = 11, this one has 12" in done.stdout
     assert "process 1: process 0 has number of columns = 12, this one has 11" in done.stdout
+    assert done.stdout.count("process 1 has names of columns = ['b', 'a'], this one has ['a', 'b']") == 2
+    assert done.stdout.count("process 0 has y of one dimension = False, this one has True") == 2
     assert done.stdout.count("the feature maps of processes 0 and 1 differ") == 2
     assert "process 0: process 1 has classes_ = ['b', 'c'], this one has ['a', 'b']" in done.stdout
     assert done.stdout.count("all_reduce needs a row with a positive weight in at least one process") == 2
