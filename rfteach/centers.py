@@ -207,7 +207,7 @@ class CenterDescent:
     factor: float = 1.0
     checked: bool = True
     n_iter: int = 0
-    history: dict[str, list[float]] = field(default_factory=dict)
+    history: dict[str, list[float]] = field(default_factory=lambda: {"loss": [], "seconds": []})
 
     def values(self, X, *coefs, space=None):
         """The functions (n, r) of each (p, r) of ``coefs`` at X, side by side, the intercept left out."""

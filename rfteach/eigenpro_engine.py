@@ -417,7 +417,7 @@ class Descent:
     factor: float = 1.0
     kept: str | None = None
     n_iter: int = 0
-    history: dict[str, list[float]] = field(default_factory=dict)
+    history: dict[str, list[float]] = field(default_factory=lambda: {"loss": [], "train_error": [], "seconds": []})
     seconds_of_setup: float = 0.0
     momentum: Momentum | None = None
     mean: torch.Tensor | None = None
@@ -475,7 +475,7 @@ class Descent:
     def steps(self, rows, Y, order, first=0, momentum=None):
         """Steps on batches in this order, whose rows are centres from ``first`` on, and the mean over them; as `epoch`."""
         n, B, loss, wrong = len(Y), self.batch_size, 0.0, 0.0
-        step, losses = self.step * self.factor, self.history.get("loss", [0.0])
+        step, losses = self.step * self.factor, self.history.get("loss") or [0.0]
         grow, rate = losses[-1] <= min(losses), step * self.P.least / B
         for k, t in enumerate(order, 1):
             batch = slice(t * B, min((t + 1) * B, n))

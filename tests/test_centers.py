@@ -161,6 +161,14 @@ def test_on_noise_it_is_hardly_worse_than_the_constant(n):
     assert np.mean(worse) < (0.5 if n < 300 else 0.05), worse
 
 
+def test_without_an_epoch_the_history_is_empty():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 5)), rng.normal(size=300)
+    model = CentersRegressor(centers=50, random_state=0).fit(X, y)
+    assert model.n_iter_ == 0 and model.history_ == {"loss": [], "seconds": []}
+    assert {len(values) for values in model.partial_fit(X, y).history_.values()} == {1}
+
+
 def test_validation_decides():
     X, Y, _ = problem(6000)
     model = CentersRegressor(centers=100, random_state=0, max_iter=8).fit(X, Y)

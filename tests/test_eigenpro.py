@@ -883,6 +883,16 @@ def test_noise_is_left_alone(n, d):
     assert np.mean(ratios) < 1.05 and np.max(ratios) < 1.2
 
 
+@pytest.mark.parametrize("momentum", [False, True])
+def test_without_an_epoch_the_history_is_empty(momentum):
+    """Its lists are there, and what goes on from the constant fills them."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 5)), rng.normal(size=300)
+    model = EigenProRegressor(momentum=momentum, warm_start=True, random_state=0).fit(X, y)
+    assert model.n_iter_ == 0 and model.history_ == {"loss": [], "train_error": [], "seconds": []}
+    assert {len(values) for values in model.set_params(max_iter=2).fit(X, y).history_.values()} == {2}
+
+
 def test_noisy_line_is_learned_as_a_line():
     """A linear function of 20 inputs, as much noise: near the best linear model, by shorter steps."""
     ratios = []
