@@ -170,8 +170,12 @@ def _with_validation(model, X, Y, X_val, y_val):
         raise ValueError(f"X_val and y_val go together, but {'X_val' if X_val is None else 'y_val'} is None")
     if X_val is None:
         return Data(X, Y)
-    X_val = model._validate(X_val, reset=False)[0].to(X)
-    Y_val = model._targets(y_val, X_val, reset=False)
+    try:
+        X_val = model._validate(X_val, reset=False)[0].to(X)
+        Y_val = model._targets(y_val, X_val, reset=False)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(re.sub(r"\b(X|y)(?=[ .:,])", r"\1_val", str(error))) from error  # by their own names
     if Y_val.shape[1] != Y.shape[1]:
         raise ValueError(f"y_val must have {Y.shape[1]} columns as y has, got {Y_val.shape[1]}")
     return Data(X, Y, X_val, Y_val)

@@ -2067,7 +2067,7 @@ K1 = torch.eye(3, dtype=torch.float64)
         (lambda: regressor().fit(X0[:0], Y0[:0]), ValueError, "Found array with 0 sample"),
         (lambda: regressor().fit(sp.csr_matrix(X0), Y0), TypeError, "[Ss]parse"),
         (lambda: regressor().fit(X0, Y0, T0[:, :2], Y0[:20]), ValueError, "2 features, but EigenProRegressor.*3 feat"),
-        (lambda: regressor().fit(X0, Y0, T0, Y0), ValueError, "X and y must have as many rows, got 20 and 90"),
+        (lambda: regressor().fit(X0, Y0, T0, Y0), ValueError, "^X_val and y_val must have as many rows, got 20 and 90"),
         (lambda: regressor().fit(X0, Y0).predict(X0[:, :2]), ValueError, "2 features, but EigenProRegressor.*3 feat"),
         (lambda: regressor(early_stopping=True, validation_fraction=0).fit(X0, Y0), ValueError,
          "validation_fraction must be above 0 for early_stopping, got 0"),
@@ -2247,6 +2247,18 @@ def test_validation_rows_that_overflow():
 def test_validation_targets_of_other_shape(Y, Z):
     with pytest.raises(ValueError, match="y_val"):
         regressor().fit(X0, X0[:, :Y], T0, T0[:, :Z])
+
+
+@pytest.mark.parametrize("X_val, y_val, message", [
+    (T0 * np.nan, LABELS[:20], "^X_val contains NaN"), (T0[:, :2], LABELS[:20], "^X_val has 2 features, but EigenProClassifier"),
+    (T0[:, 0], LABELS[:20], "^X_val: Expected 2D array"), (T0, np.strings.add(LABELS[:20], " X"), "^y_val holds labels.*: cat X$"),
+    (T0.astype("U"), LABELS[:20], "^X_val"), (T0, [None] * 20, "^y_val has no label in row 0"),
+])
+def test_faults_of_the_validation_data_are_not_blamed_on_the_rows(X_val, y_val, message):
+    with pytest.raises(ValueError, match=message):
+        classifier().fit(X0, LABELS, X_val, y_val)
+    with pytest.raises(TypeError, match="^Sparse data was passed for X_val"):
+        classifier().fit(X0, LABELS, sp.csr_array(T0), y_val)
 
 
 def test_half_of_the_validation_data():
