@@ -103,6 +103,7 @@ def projected_steps(
     rate: float,
     P: Preconditioner,
     project: Callable[[torch.Tensor], torch.Tensor],
+    side: Any = None,
 ) -> torch.Tensor:
     """Preconditioned steps on some batches and one projection after them, (8.36), in place.
 
@@ -120,6 +121,8 @@ def projected_steps(
     P : Preconditioner
         Of the first m centres, in the RKHS.
     project : Projection
+    side : object, default None
+        What ``kernel.side(Z)`` says, where that is known.
 
     Returns
     -------
@@ -133,7 +136,7 @@ def projected_steps(
     m, V, D = len(P.vectors), P.vectors, P.weights[:, None]
     h, seen, coef, loss = torch.zeros_like(c), [], [], 0.0
     for X, y in batches:
-        K = kernel.gram(X, Z)
+        K = kernel.gram(X, Z, side)
         g = mixed_product(K, c) - y
         if seen:
             g += mixed_product(kernel.gram(X, torch.cat(seen)), torch.cat(coef))
@@ -154,8 +157,11 @@ class _Kept:
     def __init__(self, kernel, U):
         self.values = kernel.gram(U, U)
 
-    def gram(self, i, j):
-        return self.values[i[:, 0].long()][:, j[:, 0].long()]
+    def side(self, j):
+        return j[:, 0].long()
+
+    def gram(self, i, j, side=None):
+        return self.values[i[:, 0].long()][:, self.side(j) if side is None else side]
 
     def tile(self, i, j):
         K = self.gram(i, j)
@@ -219,12 +225,13 @@ class CenterDescent:
         ``mean`` is that of the coefficients after its projections, but for the part ``late`` of them that comes first.
         """
         B, rate, total, loss, n = self.batch_size, self.step * self.factor / self.batch_size, 0.0, 0.0, len(order)
-        blocks = range(0, n, B * self.delay)
+        blocks, side = range(0, n, B * self.delay), space.kernel.side(space.centers)
+        order = torch.from_numpy(order).to(X.device)
         counted = blocks[int(late * len(blocks)) :]
         for a in blocks:
-            rows = [np.sort(order[b : min(b + B, n)]) for b in range(a, min(a + B * self.delay, n), B)]
+            rows = [order[b : min(b + B, n)].sort().values for b in range(a, min(a + B * self.delay, n), B)]
             batches = ((X[at].to(self.c), Y[at].to(self.c)) for at in rows)
-            loss = loss + projected_steps(self.c, batches, space.kernel, space.centers, rate, self.P, self.project)
+            loss = loss + projected_steps(self.c, batches, space.kernel, space.centers, rate, self.P, self.project, side)
             total = total + self.c if a in counted else total
         self.mean = total / len(counted)
         return float(loss) / (n * Y.shape[1])

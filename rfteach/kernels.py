@@ -21,13 +21,14 @@ from .arrays import Array, ArrayLike, Seed, as_tensor, empty, needs_grad, random
 from .checks import integer, number, same_columns
 
 # %% ../nbs/01_kernels.ipynb #e5235ad7
-def _squared_distances(X, Y, bandwidth, factor):
-    """What fills a tile with ``factor`` times squared distances in bandwidths, (1.10)."""
-    left, right, scale, x2, y2 = _centred(X, Y, bandwidth)
+def _squared_distances(X, Y, bandwidth, factor, side=None):
+    """What fills a tile with ``factor`` times squared distances in bandwidths, (1.10); ``side`` is what `_side` says of Y."""
+    centre, right, y2 = _side(Y, bandwidth) if side is None else side
+    left, x2 = (right, y2) if X is Y else _centred(X, bandwidth, centre)
     cancelled = torch.finfo(X.dtype).eps ** (1 / 3)
     nearest, farthest, within = (torch.amin, torch.amax, torch.le) if factor > 0 else (torch.amax, torch.amin, torch.ge)
     u, v = factor * x2, factor * y2
-    threshold, squares = cancelled * (farthest(u) + farthest(v)), scale**2
+    threshold, squares = cancelled * (farthest(u) + farthest(v)), bandwidth**2 if centre is None else 1.0
 
     def tile(rows, cols, s):
         torch.add(u[rows, None], v[cols], out=s)
@@ -54,25 +55,25 @@ def _in_cache(s):
     return row_blocks(len(s), parts * s.shape[1] * s.element_size(), s.device)
 
 
-def _centred(X, Y, bandwidth):
-    """The factors of the product, what is left to divide them by, and their squared norms in bandwidths."""
-    finfo = torch.finfo(X.dtype)
-
-    def norms(T):
-        blocks = row_blocks(len(T), T.shape[1] * T.element_size(), T.device)
-        return torch.cat([(T[rows] / bandwidth).square_().sum(1) for rows in blocks])
-
-    x2 = norms(X)
-    y2 = x2 if X is Y else norms(Y)
+def _side(Y, bandwidth):
+    """What Y alone decides: the point that is taken off, None for none, and what `_centred` then says of Y."""
+    finfo = torch.finfo(Y.dtype)
+    right, y2 = _centred(Y, bandwidth, None)
     centre = Y.mean(0)
     off_centre = (centre / bandwidth).square().sum() > 0.9 * y2.mean()
     safe = (finfo.tiny**0.5 < bandwidth.min()) & (bandwidth.max() < finfo.max**0.5)
     if not (off_centre | ~safe):
-        return X, Y, bandwidth, x2, y2
-    left = (X - centre).div_(bandwidth)
-    right = left if X is Y else (Y - centre).div_(bandwidth)
-    x2 = left.square().sum(1)
-    return left, right, torch.ones_like(bandwidth), x2, x2 if X is Y else right.square().sum(1)
+        return None, right, y2
+    return centre, *_centred(Y, bandwidth, centre)
+
+
+def _centred(T, bandwidth, centre):
+    """A factor of the product, in bandwidths where it is centred, and its squared norms in bandwidths."""
+    if centre is None:
+        blocks = row_blocks(len(T), T.shape[1] * T.element_size(), T.device)
+        return T, torch.cat([(T[rows] / bandwidth).square_().sum(1) for rows in blocks])
+    factor = (T - centre).div_(bandwidth)
+    return factor, factor.square().sum(1)
 
 
 def _recompute(s, lost, near, X, Y, bandwidth, factor):
@@ -84,7 +85,7 @@ def _recompute(s, lost, near, X, Y, bandwidth, factor):
         s[i[part], j[part]] = difference.div_(bandwidth).square_().sum(1).mul_(factor)
 
 
-def _manhattan_distances(X, Y, bandwidth, factor):
+def _manhattan_distances(X, Y, bandwidth, factor, side=None):
     """What fills a tile with ``factor`` times ℓ₁ distances in bandwidths."""
 
     def tile(rows, cols, s):
@@ -182,7 +183,7 @@ def _pair(X, Y):
 class _OnPoints(BaseEstimator):
     """What a kernel does with points: bandwidth and Gram matrices."""
 
-    _distances = staticmethod(_squared_distances)
+    _distances, _side = staticmethod(_squared_distances), staticmethod(_side)
 
     def __init__(self, bandwidth=1.0):
         _check_bandwidth(bandwidth)
@@ -233,25 +234,34 @@ class _OnPoints(BaseEstimator):
         X, Y, like, columns = _pair(X, Y)
         return like.restore(self.gram(X, Y), columns)
 
-    def gram(self, X, Y):
-        """k(X, Y) of checked tensors (n, d) and (m, d) on one device, as a tensor (n, m); ``Y is X`` for k(X, X)."""
+    def gram(self, X, Y, side=None):
+        """k(X, Y) of checked tensors (n, d) and (m, d) on one device, as a tensor (n, m); ``Y is X`` for k(X, X).
+
+        ``side`` None or ``side(Y)``, see there.
+        """
         bandwidth = self.widths(X)
         if needs_grad(X, Y, bandwidth):
             self._check_ranges(X, Y, bandwidth)
             distances = self._differentiable(X, Y, bandwidth)
             return self._profile(self._factor * distances)
-        return _fill(X, Y, self.tile(X, Y))
+        return _fill(X, Y, self.tile(X, Y, side))
 
     def _check_ranges(self, X, Y, bandwidth):
         _check_range(X, bandwidth.detach(), "X")
         if Y is not X:
             _check_range(Y, bandwidth.detach(), "Y")
 
-    def tile(self, X, Y):
+    def side(self, Y):
+        """What `gram` and `tile` make of checked rows Y (m, d) alone, for calls with one Y and many X."""
+        bandwidth = self.widths(Y).detach()
+        _check_range(Y, bandwidth, "Y")
+        return self._side(Y, bandwidth)
+
+    def tile(self, X, Y, side=None):
         """What fills ``out`` with k(X[rows], Y[cols]) for slices, without autograd; norms are made here, once."""
         bandwidth = self.widths(X).detach()
-        self._check_ranges(X, Y, bandwidth)
-        distances = self._distances(X, Y, bandwidth, self._factor)
+        self._check_ranges(X, Y if side is None else X, bandwidth)
+        distances = self._distances(X, Y, bandwidth, self._factor, side)
 
         def tile(rows, cols, out):
             distances(rows, cols, out)
@@ -598,7 +608,7 @@ class Laplacian1(Kernel):
     """
 
     norm = 1
-    _distances = staticmethod(_manhattan_distances)
+    _distances, _side = staticmethod(_manhattan_distances), staticmethod(lambda Y, bandwidth: None)
 
     @staticmethod
     def _differentiable(X, Y, bandwidth):

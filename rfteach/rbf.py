@@ -46,7 +46,7 @@ def rpcholesky(
     Drawn by (5.10) in rounds of so many ``proposals``, with F by (5.12); in the dtype of X.
     """
     n, tolerance = len(X), 100 * torch.finfo(X.dtype).eps
-    delta, pivots, j = X.new_ones(n), [], 0
+    delta, pivots, j, side = X.new_ones(n), [], 0, kernel.side(X)
     F = empty((m, n), X.dtype, X.device)  # transposed: each column of F contiguous
     while j < m and delta.max() > tolerance:
         total, (u, coins) = delta.cumsum(0, dtype=torch.float64), rng.random((2, proposals))
@@ -57,7 +57,7 @@ def rpcholesky(
         if taken:
             L = torch.from_numpy(L)
             inverse = torch.linalg.solve_triangular(L, torch.eye(len(L), dtype=L.dtype), upper=False).to(F)
-            both, tile = torch.cat([-inverse @ B[taken], inverse], 1), kernel.tile(S[taken], X)
+            both, tile = torch.cat([-inverse @ B[taken], inverse], 1), kernel.tile(S[taken], X, side)
             a, j = j, j + len(taken)
             for rows in row_blocks(n, m * X.element_size(), X.device):
                 tile(slice(0, j - a), rows, F[a:j, rows])

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 import rfteach.centers
+import rfteach.kernels
 from rfteach.arrays import memory_budget
 from rfteach.centers import CentersClassifier, CentersRegressor, Projection, projected_steps
 from rfteach.eigenpro import EigenProRegressor
@@ -418,7 +419,7 @@ def test_few_rows_have_their_kernel_computed_once(monkeypatch, settings):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     y, grams, tile = np.sin(X[:, 0]) + 0.1 * rng.normal(size=60), [], Gaussian.tile
-    monkeypatch.setattr(Gaussian, "tile", lambda self, X, Y: grams.append(len(X)) or tile(self, X, Y))
+    monkeypatch.setattr(Gaussian, "tile", lambda self, X, Y, side=None: grams.append(len(X)) or tile(self, X, Y, side))
     models = [CentersRegressor(**settings, max_iter=9, random_state=0)]
     models[0].fit(X, y)
     n_kept, n_epochs = len(grams), len(models[0].validation_loss_) - 1
@@ -427,6 +428,18 @@ def test_few_rows_have_their_kernel_computed_once(monkeypatch, settings):
     assert n_kept < 100 and len(grams) - n_kept > 10 * n_epochs  # ten parts are held out in turn
     np.testing.assert_allclose(models[0].validation_loss_, models[1].validation_loss_, rtol=1e-9)
     np.testing.assert_allclose(models[0].predict(X), models[1].predict(X), atol=1e-9)
+
+
+def test_norms_of_the_centres_are_made_once_an_epoch(monkeypatch):
+    X, Y, Z = problem(1000)
+    seen, check = [], rfteach.kernels._check_range
+    monkeypatch.setattr(rfteach.kernels, "_check_range", lambda T, bandwidth, name: seen.append((len(T), name)) or check(T, bandwidth, name))
+    numbers = []
+    for epochs in (2, 3):
+        CentersRegressor(Laplacian(2.0), centers=Z, batch_size=100, max_iter=epochs, random_state=0, **QUIET).fit(X, Y)
+        numbers.append([seen.count((len(Z), "Y")), seen.count((100, "X"))])
+        seen.clear()
+    assert np.diff(numbers, axis=0).tolist() == [[1, 10]]
 
 
 @pytest.mark.parametrize("model", [RandomFeatureRidge(alpha=1.0), EigenProRegressor(), CentersRegressor(centers=5)], ids=repr)

@@ -227,6 +227,19 @@ def test_kinds_and_devices(name, device):
     assert k(X.astype(np.float32), Y).dtype == np.float64
 
 
+@every_family
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mean, bandwidth", [(0.0, 2.0), (1e3, [0.5, 1.0, 3.0]), (0.0, 1e21)])
+def test_one_side_serves_many(name, dtype, mean, bandwidth):
+    """To the last bit, also where rows are centred, and for k(X, X)."""
+    k, Y = FAMILIES[name](bandwidth), (torch.from_numpy(data(20, 3, seed=1)) + mean).to(dtype)
+    side = k.side(Y)
+    for X in [Y, *(torch.from_numpy(data(30, 3) + mean).to(dtype).split(10))]:
+        assert torch.equal(k.gram(X, Y, side), k.gram(X, Y))
+    with pytest.raises(ValueError, match="Y / bandwidth overflows"):
+        k.side(torch.finfo(dtype).max / 2 * torch.ones_like(Y))
+
+
 @pytest.mark.parametrize("max_bytes", [1, 1000, 2**28])
 def test_gram_blocks(max_bytes):
     X, Y, k = data(21, 3), data(8, 3, seed=1), Gaussian(0.9)

@@ -21,6 +21,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
+import rfteach.kernels
 import rfteach.rbf
 from rfteach.arrays import memory_budget
 from rfteach.copies import distinct_rows
@@ -266,9 +267,20 @@ class Table:
     def gram(self, X, Y):
         return self.K[X[:, 0].long()][:, Y[:, 0].long()].to(X.dtype)
 
-    def tile(self, X, Y):
+    def side(self, Y):
+        """Nothing is made of one side."""
+
+    def tile(self, X, Y, side=None):
         values = self.gram(X, Y)
         return lambda rows, cols, out: out.copy_(values[rows, cols])
+
+
+def test_norms_of_all_rows_are_made_once(monkeypatch):
+    """Whatever the number of rounds."""
+    X, k, seen, check = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)), Gaussian(0.5), [], rfteach.kernels._check_range
+    monkeypatch.setattr(rfteach.kernels, "_check_range", lambda T, *more: seen.append(T is X) or check(T, *more))
+    assert len(rpcholesky(k, X, 100, np.random.default_rng(0), proposals=16)[0]) == 100
+    assert sum(seen) == 1 and len(seen) > 10
 
 
 def cosines(rows, rank):
