@@ -481,7 +481,9 @@ class _AtCenters(Descending):
         Parameters
         ----------
         X : array-like, data frame or torch.Tensor of shape (n, d)
-            Rows are read in batches: an array that `numpy.load` has mapped into memory stays on disk.
+            Rows are read in batches: an array of float32 or float64 that `numpy.load` has mapped into memory stays on
+            disk where it is computed on the CPU. Other numbers are converted all at once, integers to float64: write them
+            to a file of float32 first.
         y : array-like of shape (n,) or (n, k)
             Numbers; for a classifier labels of shape (n,).
 
