@@ -278,10 +278,17 @@ def learned_once(settings, data, parts):
     return settings
 
 
+def _rows(T, mask):
+    """The rows of T that a mask (n,) names; where they are side by side, as those of the first part are, no copy of them."""
+    rows = np.flatnonzero(mask)
+    if rows[-1] - rows[0] < len(rows):
+        return T[rows[0] : rows[-1] + 1]
+    return T[torch.from_numpy(rows).to(T.device)]
+
+
 def trial(settings, data, held, seed, mistakes):
     """A descent on the other rows, its data with the part that is held out, and the numbers of its rows."""
-    rows, held = np.flatnonzero(held), torch.from_numpy(held).to(data.X.device)
-    X, Y, X_val, Y_val = data.X[~held], data.Y[~held], data.X[held], data.Y[held]
+    rows, (X, X_val), (Y, Y_val) = np.flatnonzero(held), *([_rows(T, ~held), _rows(T, held)] for T in (data.X, data.Y))
     descent = begin(settings, X, Y, seed, mistakes, again=True)
     Y_val = centred(Y_val, descent.intercept, X, "y_val")
     return descent, Data(X, centred(Y, descent.intercept, X, "y"), X_val, Y_val), rows

@@ -70,8 +70,10 @@ def _side(Y, bandwidth):
 def _centred(T, bandwidth, centre):
     """A factor of the product, in bandwidths where it is centred, and its squared norms in bandwidths."""
     if centre is None:
-        blocks = row_blocks(len(T), T.shape[1] * T.element_size(), T.device)
-        return T, torch.cat([(T[rows] / bandwidth).square_().sum(1) for rows in blocks])
+        norms = T.new_empty(len(T))  # small results between large blocks would keep their memory from being used again
+        for rows in row_blocks(len(T), T.shape[1] * T.element_size(), T.device):
+            torch.sum((T[rows] / bandwidth).square_(), 1, out=norms[rows])
+        return T, norms
     factor = (T - centre).div_(bandwidth)
     return factor, factor.square().sum(1)
 

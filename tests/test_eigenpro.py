@@ -28,7 +28,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from rfteach import centers, eigenpro_engine, preconditioning
+from rfteach import centers, eigenpro_engine, eigenpro_training, preconditioning
 from rfteach.arrays import memory_budget
 from rfteach.centers import CentersRegressor
 from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
@@ -2149,6 +2149,37 @@ def test_peak_memory(cache, cache_size):
     assert found.returncode == 0, found.stderr
     assert float(found.stdout) < min(cache_size, 144) + 40
 
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no high-water mark to reset here")
+def test_wide_rows_are_copied_once():
+    """Rows of 95 MiB, some of them held out: one copy of them, 48 MiB of those for intervals, and 30 MiB beside it."""
+    code = """
+        import re, torch
+        from rfteach.eigenpro import EigenProRegressor
+        torch.set_num_threads(1)
+        def memory(mark):
+            return int(re.search(mark + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+        X = torch.rand(2_000, 12_500, generator=torch.Generator().manual_seed(0))
+        settings = dict(bandwidth=45.0, validation_fraction=0.25, n_subsample=200, max_iter=1, cache_size=0, random_state=0)
+        EigenProRegressor(**settings).fit(X[:, :20], X[:, 0])
+        open("/proc/self/clear_refs", "w").write("5")
+        before = memory("VmRSS")
+        EigenProRegressor(**settings).fit(X, X[:, 0])
+        print(memory("VmHWM") - before)
+    """
+    found = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert float(found.stdout) < 173
+
+
+@pytest.mark.parametrize("held", [[0, 1, 2], [4, 5], [1, 2], [0, 2, 5]])
+def test_a_trial_has_the_rows_of_its_masks(held):
+    """Views where they are side by side, copies elsewhere."""
+    X, mask = torch.arange(12.0).reshape(6, 2), np.isin(np.arange(6), held)
+    for part in (mask, ~mask):
+        found = eigenpro_training._rows(X, part)
+        assert torch.equal(found, X[torch.from_numpy(part)])
+        assert (found.untyped_storage().data_ptr() == X.untyped_storage().data_ptr()) == (np.ptp(np.flatnonzero(part)) < part.sum())
 
 
 # ------------------------------------------------------------------ found by trying to break it
