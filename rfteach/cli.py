@@ -226,7 +226,7 @@ def time_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> i
 def _in_units(value, least, units):
     """A value in the first unit of which it has `least`, else in the last."""
     unit, size = next(((unit, size) for unit, size in units.items() if value >= least * size), [*units.items()][-1])
-    return f"{value / size:.2g} {unit}" if value < 100 * size else f"{value / size:.0f} {unit}"
+    return f"{value / size:.2g} {unit}" if value < 99.5 * size else f"{value / size:.0f} {unit}"
 
 
 def _duration(seconds):

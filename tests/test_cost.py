@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rfteach.cli import main
+from rfteach.cli import _duration, _size, main
 from rfteach.cost import COUNTED, Machine, Work, cost, measure
 
 MACHINE = Machine(products=8e10, functions=6e8, numbers=2e9)
@@ -57,6 +57,14 @@ def test_the_command_prints_a_line_for_each(capsys):
     assert all(name in out for name in COUNTED) and "threads" in out
     assert main(["time", "--rows", "1000", "--inputs", "5", "--features", "50", "--float32", "RBFRegressor"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+@pytest.mark.parametrize("say, value, said", [
+    (_duration, 99.4, "99 s"), (_duration, 99.5, "100 s"), (_duration, 99.7, "100 s"), (_duration, 100.4, "100 s"),
+    (_duration, 0.0123, "0.012 s"), (_duration, 150, "2.5 min"), (_duration, 99.7 * 86400, "100 days"),
+    (_size, 99.7e6, "100 MB"), (_size, 9.96e6, "10 MB"), (_size, 99.7, "100 bytes")])
+def test_numbers_are_said_without_powers_of_ten(say, value, said):
+    assert say(value) == said
 
 
 @pytest.mark.parametrize("words, said", [
