@@ -58,7 +58,7 @@ def contest(name, n, d, N, dtype):
     kernel = Gaussian(float(np.sqrt(2 * d)))
 
     def features():
-        return RandomFourierFeatures(bandwidth=1.0, n_components=max(N, 2), form="paired", random_state=0)
+        return RandomFourierFeatures(n_components=max(N, 2), form="paired", random_state=0)
 
     def exact():
         K = kernel.gram(torch.from_numpy(X), torch.from_numpy(X))
@@ -69,7 +69,7 @@ def contest(name, n, d, N, dtype):
         "RandomFeatureRidge": lambda: RandomFeatureRidge(features()).fit(X, y).coef_,
         "RBFRegressor": lambda: RBFRegressor(max(N, 1), random_state=0).fit(X, y).coef_,
         "gram_solve": exact,
-        "EigenProRegressor": lambda: EigenProRegressor(kernel, max_iter=20, early_stopping=False, random_state=0).fit(X, y).dual_coef_,
+        "EigenProRegressor": lambda: EigenProRegressor(max_iter=20, early_stopping=False, random_state=0).fit(X, y).dual_coef_,
         "random_feature_attention": lambda: random_feature_attention(X, X, X, n_components=max(N, 1), random_state=0),
     }
     return harness.Contest({"fit": calls[name]}, "fit")

@@ -105,6 +105,11 @@ def _kernel(n, d, m):
     return Work(2 * n * d * m, _EXPONENTIAL * n * m, 10 * n * m)
 
 
+def _median(n, d):
+    """The median distance: of all pairs up to 3000 rows, of 100 000 pairs beyond."""
+    return Work(n * n * d, 0, (6 + d / 10) * n * n) if n <= 3000 else Work(0, 0, 2e6 * (d + 25))
+
+
 def _half(n, N):
     return n * N * (N + min(N, PANEL))  # of BᵀB for B (n, N), by panels
 
@@ -127,20 +132,18 @@ def _exact(n, d, N, k, share):
 
 
 def _feature_ridge(n, d, N, k, share):
-    return _ridge(n, N, k, _features(n, d, N), 8 * share * n * d)
+    return _median(n, d) + _ridge(n, N, k, _features(n, d, N), 8 * share * n * d)
 
 
 def _network(n, d, m, k, share):
-    some, few = min(n, 2000), min(n, 3000)
-    median = Work(1.5 * few * few * d, 0, 6 * few * few)
-    copy = 8 * share * n * d
-    return median + _ridge(n, m, k, _kernel(n, d, m), copy) + _ridge(some, m, k, _kernel(some, d, m), copy).times(4)
+    some, copy = min(n, 2000), 8 * share * n * d
+    return _median(min(n, 3000), d) + _ridge(n, m, k, _kernel(n, d, m), copy) + _ridge(some, m, k, _kernel(some, d, m), copy).times(4)
 
 
 def _eigenpro(n, d, N, k, share, epochs=20):
     m = subsample_size(n)
     s, held = most_directions(m), min(1.0, CACHE * 2**20 / (8 * share * n * n))
-    setup = _kernel(m, d, m).times(2) + Work(48 * s * m * m, 0, 4 * m * m, 32 * share * m * m)
+    setup = _median(n, d) + _kernel(m, d, m).times(2) + Work(48 * s * m * m, 0, 4 * m * m, 32 * share * m * m)
     rows = Work(n * n * d, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * (held * n * n + n * d))
     passes = Work(0, 0, (1 + k) * n * n + 4 * m * s * n / BATCH).times(epochs)
     again = _kernel(n, d, n).times((1 - held) * (epochs - 1))
@@ -182,7 +185,7 @@ COUNTED: dict[str, Counted] = {
     "RandomFeatureRidge": Counted(_feature_ridge, 500, 0.01, "random features, in float64"),
     "RBFRegressor": Counted(_network, 200, 0.05, "centres, in float64"),
     "EigenProRegressor": Counted(_eigenpro, 1, 0.05, "all rows, 20 epochs without early stopping"),
-    "gram_solve": Counted(_exact, 1, 0.001, "all rows, exactly"),
+    "gram_solve": Counted(_exact, 1, 0.001, "all rows, exactly, in the place of the Gram matrix"),
     "random_feature_attention": Counted(_attention, 256, 0.001, "one head; rows are positions"),
 }
 
@@ -195,8 +198,9 @@ def cost(
     Parameters
     ----------
     name : str
-        "StreamingRidge" (of features that are there), "RandomFeatureRidge", "RBFRegressor", "gram_solve", "EigenProRegressor"
-        (20 epochs, without early stopping) or "random_feature_attention" (one head; n positions, d numbers each).
+        "StreamingRidge" (of features that are there), "RandomFeatureRidge", "RBFRegressor", "gram_solve" (``overwrite=True``),
+        "EigenProRegressor" (20 epochs, without early stopping) or "random_feature_attention" (one head; n positions, d numbers
+        each).
     n, d : int
         Rows and inputs.
     n_components : int or None, default None

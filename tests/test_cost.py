@@ -34,6 +34,14 @@ def test_memory_of_streams_grows_by_rows_alone():
             assert 0 <= (many - few) / (10**8 - 10**5) - copies * size * 20 <= 200
 
 
+@pytest.mark.parametrize("name", ["RandomFeatureRidge", "RBFRegressor", "EigenProRegressor"])
+def test_the_median_distance_is_counted(name):
+    """With inputs so many that it is a good part of a fit: all pairs of 3000 rows, 100 000 pairs of more."""
+    for n, numbers in ((3000, 3000**2 * 1000 / 10), (20_000, 2e9)):
+        work, one = (cost(name, n, d, n_components=1, machine=MACHINE).work for d in (1000, 1))
+        assert work.numbers - one.numbers > 0.9 * (numbers if name != "RBFRegressor" else 3000**2 * 1000 / 10)
+
+
 def test_work_adds_up():
     a, b = Work(1.0, 2.0, 3.0, 10.0), Work(4.0, 5.0, 6.0, 7.0)
     assert a + b == Work(5.0, 7.0, 9.0, 10.0) and a.times(2) == Work(2.0, 4.0, 6.0, 10.0)
