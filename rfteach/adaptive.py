@@ -359,7 +359,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     An iteration costs about 8(q + m)d n² FLOPs and n³ for n = ``n_subsample`` rows and d inputs. The
     regression on N features costs nN² or n²N. Several outputs share all but the coefficients.
     Weights divide the variance of the noise. Of more than 100 inputs the 100 take part for which the
-    criterion falls fastest where all count the same; up to there memory for 16mdn bytes, m the ``n_frequencies``.
+    criterion falls fastest where all count the same; up to there memory for 40mdn bytes, m the ``n_frequencies``.
     Nothing is learned from targets that are constant on the n rows: the waves are then those of the start.
     A `ConvergenceWarning` tells that ``max_iter`` was reached.
 
