@@ -367,7 +367,7 @@ def jackknife_plus(
     flag(fit_intercept=fit_intercept)
     A, y, w, like, one_column = _rows(A, y, w)
     new, _ = as_tensor(A_new, name="A_new")
-    same_columns(A_new=new, A=A)
+    same_columns(A=A, A_new=new)
     spectrum, U, t, a, b = _factors(A, y, w, fit_intercept)
     lam, N, root, means = lam / a / a, A.shape[1], w.sqrt(), spectrum.means
     r = spectrum.leave_one_out(U, t, w, [lam], 32 * max(A.shape) * torch.finfo(U.dtype).eps)[:, 0] / root[:, None]

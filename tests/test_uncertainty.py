@@ -335,6 +335,7 @@ def test_edges():
     (lambda A, y: posterior(A, y, 1.0).draw(0), ValueError, "n_draws"),
     (lambda A, y: jackknife_plus(A, y, "evidence", A), (ValueError, TypeError), "lam"),
     (lambda A, y: jackknife_plus(A, y, 1.0, A, 1.0), ValueError, "coverage"),
+    (lambda A, y: jackknife_plus(A, y, 1.0, A[:, :2]), ValueError, "A_new must have"),
     (lambda A, y: jackknife_plus(A, y, 1.0, A, 0.99), ValueError, "at least 99 rows, got 40"),
     (lambda A, y: pathwise("gaussian", A, y, 0.0), ValueError, "noise"),
     (lambda A, y: pathwise("gaussian", A, y, 1.0, w=np.r_[0, np.ones(39)]), ValueError, "w must be above zero"),
