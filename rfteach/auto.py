@@ -75,7 +75,7 @@ class _Auto(Model):
 
     @all_or_nothing
     def fit(self, X, y, sample_weight=None) -> Self:
-        self._table = TableEncoder().fit(_on_host(X), sample_weight=sample_weight)
+        self._table = TableEncoder().set_output(transform="default").fit(_on_host(X), sample_weight=sample_weight)
         return super().fit(X, y, sample_weight)
 
     fit.__doc__ = Regressor.fit.__doc__

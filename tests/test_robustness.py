@@ -53,7 +53,7 @@ def test_robust(name, check):
 @pytest.mark.parametrize("kind", [np.asarray, lambda X: pd.DataFrame(X, columns=list("abc")), torch.from_numpy],
                          ids=["numpy", "pandas", "torch"])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", [name for name in TABLE if not name.startswith("AutoKernel")])
+@pytest.mark.parametrize("name", TABLE)
 def test_scikit_learns_global_setting_does_not_matter(name, kind):
     """Frames that transformers hand out inside: the same numbers, and no warnings."""
     case, rng = TABLE[name], np.random.default_rng(0)
