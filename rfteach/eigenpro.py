@@ -472,8 +472,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
 
     An epoch takes 2n²(d + r) + 2nmr(1 + 2k/B) FLOPs in the RKHS for r outputs, 2n²d of it only for rows that are not
     kept, and half of that while they are filled in; with N features 2nNd + 4nNr(1 + k/B). Memory is ``cache_size``, a
-    copy of X, while the number of epochs is chosen another one for each part that is held out, but not for the first where
-    no rows repeat, and for the preconditioner five m × m matrices, or two m × N ones. The factor τ of (8.5) is one.
+    copy of X (and, while the number of epochs is chosen, one more for each part held out after the first, or, where rows
+    repeat, for each part), and for the preconditioner five m × m matrices, or two m × N ones. The factor τ of (8.5) is one.
     Choosing the number of epochs costs as much again from 5000 rows on, and up to ten times as much for few rows; where
     shorter steps are tried, that for each.
 
