@@ -37,8 +37,8 @@ def outer_product(G: torch.Tensor, w: torch.Tensor | None = None) -> torch.Tenso
 # %% ../nbs/12_agop.ipynb #ac680800
 def _slope_tiles(kernel, Z, U):
     """Tiles of the Gram matrix and of σ² H, (12.5), for slices of rows and columns; for Z = U the upper ones alone."""
-    kernel._check_ranges(Z, U, kernel.widths(U))
-    distances = kernel._distances(Z, U, kernel.widths(U), 1.0)
+    with torch.no_grad():
+        distances = kernel._distances(Z, U, kernel.widths(U), 1.0)
     for rows, cols in tiles(len(Z), len(U), 4 * U.element_size(), U.device, height=128, upper=Z is U):
         with torch.inference_mode(False):
             D = torch.empty(rows.stop - rows.start, cols.stop - cols.start, dtype=U.dtype, device=U.device)
@@ -121,6 +121,7 @@ def kernel_gradients(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, coe
     same_rows(centers=centers, coef=coef)
     X, A = X.detach(), coef.detach().reshape(len(coef), -1)
     centers = X if same else centers.detach()
+    kernel._check_ranges(X, centers, kernel.widths(X), "centers")
     G = (_by_signs if isinstance(kernel, Laplacian1) else _by_products)(kernel, X, centers, A)
     if coef.ndim == 1:
         return like.restore(G[:, 0])

@@ -175,7 +175,8 @@ def _with_validation(model, X, Y, X_val, y_val):
         Y_val = model._targets(y_val, X_val, reset=False)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(re.sub(r"\b(X|y)(?=[ .:,])", r"\1_val", str(error))) from error  # by their own names
+        said, *data = re.split(r"(?=: |')", str(error), maxsplit=1)
+        raise kind(re.sub(r"\b(X|y)(?=[ .,]|$)", r"\1_val", said) + "".join(data)) from error  # by their own names
     if Y_val.shape[1] != Y.shape[1]:
         raise ValueError(f"y_val must have {Y.shape[1]} columns as y has, got {Y_val.shape[1]}")
     return Data(X, Y, X_val, Y_val)

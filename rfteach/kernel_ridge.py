@@ -214,7 +214,8 @@ def gram_path(
     Returns
     -------
     GramPath
-        Tensors on their device if K or Y is a tensor, else NumPy arrays; in the dtype of K, without gradients.
+        Tensors on their device if K or Y is a tensor, else NumPy arrays; in the dtype of K but for the errors, without
+        gradients.
 
     Raises
     ------

@@ -248,15 +248,15 @@ class _OnPoints(BaseEstimator):
             return self._profile(self._factor * distances)
         return _fill(X, Y, self.tile(X, Y, side))
 
-    def _check_ranges(self, X, Y, bandwidth):
+    def _check_ranges(self, X, Y, bandwidth, name="Y"):
         _check_range(X, bandwidth.detach(), "X")
         if Y is not X:
-            _check_range(Y, bandwidth.detach(), "Y")
+            _check_range(Y, bandwidth.detach(), name)
 
-    def side(self, Y):
-        """What `gram` and `tile` make of checked rows Y (m, d) alone, for calls with one Y and many X."""
+    def side(self, Y, name="Y"):
+        """What `gram` and `tile` make of checked rows Y (m, d) alone, for calls with one Y and many X; ``name`` is for errors."""
         bandwidth = self.widths(Y).detach()
-        _check_range(Y, bandwidth, "Y")
+        _check_range(Y, bandwidth, name)
         return self._side(Y, bandwidth)
 
     def tile(self, X, Y, side=None):

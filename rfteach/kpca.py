@@ -36,11 +36,12 @@ class AnisotropicKernelPCA(Transformer):
         As for `rfteach.bandwidth.fit_kernel`; "learned" takes y into account.
     solver : {"auto", "eigh", "randomized"}, default "auto"
         How to find the eigenvectors: all of them by LAPACK, or the leading ones by subspace iteration,
-        and by LAPACK if that has not converged after 50 products. "auto": "randomized" from 300 rows
+        and by LAPACK if that has not converged after 50 products, or 50 more for small eigenvalues. "auto": "randomized" from 300 rows
         on, if no more than a tenth of them is asked for.
     tol : float, default 1e-4
         Largest residual of an eigenpair for "randomized", relative to the least of the eigenvalues that
-        are not zero, and so how far `transform` may be from `fit_transform`.
+        are not zero, and so about how far `transform` may be from `fit_transform`; 8 machine epsilons of
+        the largest one, 1e-6 of it in float32, are rounding, and up to 32 are taken for it.
     random_state : see `rfteach.arrays.random_generator`, default 0
         For the start of "randomized", of which little is seen in the result.
     device : str, torch.device or None, default None
@@ -141,9 +142,11 @@ class AnisotropicKernelPCA(Transformer):
             found = leading_eigenpairs(K, k, method, self.tol, 50, self.random_state)
             kept = found.values[found.values > _rounding(K)]
             tol = self.tol * float(kept[-1] / kept[0]) if len(kept) else self.tol  # now that the least one is known
-            if torch.finfo(K.dtype).eps < tol < found.residual <= self.tol:
+            eps = torch.finfo(K.dtype).eps
+            tol = max(tol, 8 * eps)  # of the products' rounding no iteration gets rid
+            if tol < found.residual <= self.tol:
                 found = leading_eigenpairs(K, k, method, tol, 50, self.random_state)
-            if found.residual <= tol:
+            if found.residual <= max(tol, 32 * eps):
                 return found.values, found.vectors
         found = leading_eigenpairs(K, k, "eigh")
         return found.values, found.vectors

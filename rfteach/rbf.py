@@ -46,7 +46,7 @@ def rpcholesky(
     Drawn by (5.10) in rounds of so many ``proposals``, with F by (5.12); in the dtype of X.
     """
     n, tolerance = len(X), 100 * torch.finfo(X.dtype).eps
-    delta, pivots, j, side = X.new_ones(n), [], 0, kernel.side(X)
+    delta, pivots, j, side = X.new_ones(n), [], 0, kernel.side(X, "X")
     F = empty((m, n), X.dtype, X.device)  # transposed: each column of F contiguous
     while j < m and delta.max() > tolerance:
         total, (u, coins) = delta.cumsum(0, dtype=torch.float64), rng.random((2, proposals))

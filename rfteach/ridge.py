@@ -10,7 +10,7 @@ __all__ = ['PANEL', 'add_gram', 'thin_product', 'symmetric_', 'gram', 'cholesky'
 # %% ../nbs/03a_ridge.ipynb #30682b3c
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -466,7 +466,7 @@ class RidgePath:
     Attributes
     ----------
     lams : array of shape (L,)
-        Penalties, in the order they came; the default grid falls.
+        Penalties, in the order they came; the default grid falls. These and the errors are in float64.
     coef : array of shape (L, N) or (L, N, k)
         Coefficients.
     intercept : array of shape (L,) or (L, k)
@@ -545,8 +545,9 @@ def ridge_path(
     if one_column:
         coef, intercept = coef[:, :, 0], intercept[:, 0]
     dof, gcv = spectrum.dof(lams), spectrum.gcv(lams)
-    results = lams * a * a, coef, intercept, dof, loo.mean(1) * b * b, gcv.mean(1) * b * b
-    return RidgePath(*map(like.restore, results), best=spectrum.best(loo, lams))
+    wide = replace(like, dtype=torch.float64)  # for squares
+    return RidgePath(wide.restore(lams * a * a), *map(like.restore, (coef, intercept, dof)),
+                     *(wide.restore(T.mean(1) * b * b) for T in (loo, gcv)), best=spectrum.best(loo, lams))
 
 # %% ../nbs/03a_ridge.ipynb #e6c94931
 def _loo_curve(A, y, lams, fit_intercept):
@@ -576,7 +577,7 @@ def loo_error(
 
     Returns
     -------
-    float, or array of shape (L,) for an array of penalties
+    float, or array of shape (L,), float64, for an array of penalties
         The mean over rows and outputs of the squared error at a row that took no part in the fit; for
         a single row, which leaves nothing to fit, of the squared target. A copy of the row stays in.
 
@@ -602,5 +603,5 @@ def loo_error(
     lams = penalties([number("[0, inf)", lam=lam)] if single else lam, "lam")
     A, y, like, _ = system(A, y)
     _, b, _, _, loo = _loo_curve(A, y, lams, fit_intercept)
-    loo = like.restore(loo.mean(1) * b * b)
+    loo = replace(like, dtype=torch.float64).restore(loo.mean(1) * b * b)
     return float(loo[0]) if single else loo

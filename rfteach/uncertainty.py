@@ -295,7 +295,8 @@ def pathwise(
     noise, scale = number("(0, inf)", noise=noise), number("(0, inf)", scale=scale)
     w = _above_zero(w, X)
     X, y, m = X.double(), y.to(X.device).double(), integer(1, n_draws=n_draws)
-    features = RandomFourierFeatures(kernel, n_components=n_components, form="paired", random_state=rng).fit(X)
+    features = RandomFourierFeatures(kernel, n_components=n_components, form="paired", random_state=rng)
+    features.set_output(transform="default").fit(X)
     prior = scale**0.5 * torch.from_numpy(rng.normal(size=(n_components, m))).to(X)
     epsilon = (noise / w).sqrt()[:, None] * torch.from_numpy(rng.normal(size=(len(X), m))).to(X)
     residual = y[:, None] - features.transform(X) @ prior - epsilon

@@ -94,8 +94,19 @@ def test_a_full_memory_for_differences_is_not_needed():
 def test_gradients_are_refused_where_the_kernel_is(kernel, dtype):
     far = np.array([[0.9], [1.0]], dtype) * np.finfo(dtype).max
     for centers in (far, far.copy(), -far):
-        with pytest.raises(ValueError, match="bandwidth overflows in"):
+        with pytest.raises(ValueError, match="^X / bandwidth overflows in"):
             kernel_gradients(kernel, far, centers, [1.0, 1.0])
+    with pytest.raises(ValueError, match="^centers / bandwidth overflows in"):
+        kernel_gradients(kernel, far / far, far, [1.0, 1.0])
+
+
+def test_metrics_are_learned_beside_a_graph():
+    """Of the rows, or of the kernel's bandwidth: the rounds keep no graph, and are not disturbed by one."""
+    X, w = torch.rand(40, 2, dtype=torch.float64), torch.ones(40, dtype=torch.float64)
+    sigma = torch.tensor(3.0, dtype=torch.float64)
+    *_, right = rfm_rounds(X, X[:, :1], w, Matern(1.5, sigma), 1)
+    *_, found = rfm_rounds(X, X[:, :1], w, Matern(1.5, sigma.requires_grad_()), 1)
+    torch.testing.assert_close(found.L, right.L)
 
 
 def test_gradients_for_a_data_frame():

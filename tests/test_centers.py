@@ -432,12 +432,12 @@ def test_few_rows_have_their_kernel_computed_once(monkeypatch, settings):
 
 def test_norms_of_the_centres_are_made_once_an_epoch(monkeypatch):
     X, Y, Z = problem(1000)
-    seen, check = [], rfteach.kernels._check_range
-    monkeypatch.setattr(rfteach.kernels, "_check_range", lambda T, bandwidth, name: seen.append((len(T), name)) or check(T, bandwidth, name))
+    seen, centred = [], rfteach.kernels._centred
+    monkeypatch.setattr(rfteach.kernels, "_centred", lambda T, bandwidth, centre: seen.append(len(T)) or centred(T, bandwidth, centre))
     numbers = []
     for epochs in (2, 3):
         CentersRegressor(Laplacian(2.0), centers=Z, batch_size=100, max_iter=epochs, random_state=0, **QUIET).fit(X, Y)
-        numbers.append([seen.count((len(Z), "Y")), seen.count((100, "X"))])
+        numbers.append([seen.count(len(Z)), seen.count(100)])
         seen.clear()
     assert np.diff(numbers, axis=0).tolist() == [[1, 10]]
 

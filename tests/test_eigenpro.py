@@ -2290,6 +2290,10 @@ def test_faults_of_the_validation_data_are_not_blamed_on_the_rows(X_val, y_val, 
         classifier().fit(X0, LABELS, X_val, y_val)
     with pytest.raises(TypeError, match="^Sparse data was passed for X_val"):
         classifier().fit(X0, LABELS, sp.csr_array(T0), y_val)
+    names = ["X.1", "y.1", "X"][: X0.shape[1]]
+    frames = pd.DataFrame(X0, columns=names), pd.DataFrame(T0 * np.nan, columns=names)
+    with pytest.raises(ValueError, match="^X_val contains NaN.* column 'X.1'"):
+        classifier().fit(frames[0], LABELS, frames[1], LABELS[:20])
 
 
 def test_half_of_the_validation_data():

@@ -277,8 +277,8 @@ class Table:
 
 def test_norms_of_all_rows_are_made_once(monkeypatch):
     """Whatever the number of rounds."""
-    X, k, seen, check = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)), Gaussian(0.5), [], rfteach.kernels._check_range
-    monkeypatch.setattr(rfteach.kernels, "_check_range", lambda T, *more: seen.append(T is X) or check(T, *more))
+    X, k, seen, centred = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)), Gaussian(0.5), [], rfteach.kernels._centred
+    monkeypatch.setattr(rfteach.kernels, "_centred", lambda T, *more: seen.append(T is X) or centred(T, *more))
     assert len(rpcholesky(k, X, 100, np.random.default_rng(0), proposals=16)[0]) == 100
     assert sum(seen) == 1 and len(seen) > 10
 

@@ -480,6 +480,16 @@ def test_singular_values_of_many_rows_count_where_they_are_not_rounding():
         assert abs(c).max() < 250
 
 
+def test_squares_beyond_float32():
+    """Errors and penalties are squares; coefficients, which fit, are not lost with them."""
+    A, y = np.random.default_rng(0).normal(size=(50, 3)).astype("f4"), np.random.default_rng(1).normal(size=50).astype("f4")
+    path, large = ridge_path(A, y, [0.1, 1.0]), ridge_path(A, np.float32(1e25) * y, [0.1, 1.0])
+    np.testing.assert_allclose(large.coef / np.float32(1e25), path.coef, rtol=1e-5)
+    np.testing.assert_allclose(large.loo, path.loo * 1e50, rtol=1e-5)
+    assert loo_error(A, np.float32(1e25) * y, 1.0) == pytest.approx(large.loo[1])
+    assert np.isfinite(ridge_path(np.float32(1e18) * A, y).lams).all()
+
+
 RUN = 4 * 1536 * 2.0**-24  # of the sum of the sizes, what a float32 sum over four runs of 1536 products may be off by
 
 

@@ -594,6 +594,15 @@ def test_small_eigenvalues_are_as_good_as_large_ones(dtype, n_components):
     np.testing.assert_allclose(model.eigenvalues_, right, rtol=1e-6 if dtype is np.float64 else 1e-3)
 
 
+def test_small_eigenvalues_of_float32_are_left_to_the_iteration(monkeypatch):
+    """Where the digits that are asked for are rounding, all eigenvectors have no more of them."""
+    seen, pairs = [], rfteach.kpca.leading_eigenpairs
+    monkeypatch.setattr(rfteach.kpca, "leading_eigenpairs", lambda *given: seen.append(given[2]) or pairs(*given))
+    X = np.random.default_rng(0).random((1500, 3)).astype("f4")
+    values = AnisotropicKernelPCA(40).fit(X).eigenvalues_
+    assert seen == ["randomized"] * 2 and 1e-5 < values[-1] / values[0] < 1e-3
+
+
 def test_eigenvalues_of_zero_ask_for_no_more_products(monkeypatch):
     seen, pairs = [], rfteach.kpca.leading_eigenpairs
     monkeypatch.setattr(rfteach.kpca, "leading_eigenpairs", lambda *given: seen.append(given[2]) or pairs(*given))

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import torch
 from scipy.special import softmax
 from scipy.stats import kstest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
 from sklearn.exceptions import NotFittedError
@@ -443,6 +444,13 @@ def test_errors_of_kernel_ridge_are_those_of_refits(monkeypatch, many, intercept
         rest = ~np.isin(np.arange(70), left.rows) if many else (X != x).any(1)
         right = clone(plain).fit(X[rest], Y[rest], w[rest]).predict(x[None])[0]
         np.testing.assert_allclose(said, right, rtol=1e-6, atol=1e-6)
+
+
+def test_paths_do_not_depend_on_scikit_learns_global_setting():
+    values = lambda: pathwise("gaussian", [[0.0], [1.0]], [0.0, 1.0], 1e-6, n_draws=2, random_state=0)([[0.5]])
+    right = values()
+    with config_context(transform_output="pandas"):
+        np.testing.assert_array_equal(values(), right)
 
 
 @pytest.mark.parametrize("name", sorted(set(REGRESSORS) - {"centers"}))  # which warn that they halve the step
