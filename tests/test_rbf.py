@@ -267,7 +267,7 @@ class Table:
     def gram(self, X, Y):
         return self.K[X[:, 0].long()][:, Y[:, 0].long()].to(X.dtype)
 
-    def side(self, Y):
+    def side(self, Y, name):
         """Nothing is made of one side."""
 
     def tile(self, X, Y, side=None):
