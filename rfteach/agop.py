@@ -123,9 +123,7 @@ def kernel_gradients(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, coe
     centers = X if same else centers.detach()
     kernel._check_ranges(X, centers, kernel.widths(X), "centers")
     G = (_by_signs if isinstance(kernel, Laplacian1) else _by_products)(kernel, X, centers, A)
-    if coef.ndim == 1:
-        return like.restore(G[:, 0])
-    return (replace(like, kind="numpy") if like.kind == "pandas" else like).restore(G)
+    return like.restore(G[:, 0] if coef.ndim == 1 else G)
 
 # %% ../nbs/12_agop.ipynb #681eb39b
 def metric_root(M: torch.Tensor, metric: str = "full", shrinkage: float = 0.0) -> torch.Tensor:

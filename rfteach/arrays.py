@@ -77,7 +77,8 @@ class Like:
         Returns
         -------
         torch.Tensor, numpy.ndarray, pandas.DataFrame or pandas.Series
-            A view of ``T`` where dtype and device already agree.
+            A view of ``T`` where dtype and device already agree. For a data frame an array where ``T`` has none or
+            more than two axes.
 
         Raises
         ------
@@ -93,7 +94,7 @@ class Like:
         if self.kind == "torch":
             return T
         A = T.detach().numpy()
-        if self.kind == "numpy" or A.ndim == 0:
+        if self.kind == "numpy" or A.ndim not in (1, 2):
             return A
         import pandas as pd
 

@@ -257,10 +257,10 @@ def gram_path(
         fits = [_dual(spectrum, lam) for lam in own]
         others = torch.stack([Y_rest - K_rest.to(U) @ coef - constant for coef, constant in fits], 1)
     (loo,) = home.restore(home.rows(left, others))
-    best, squares = spectrum.best(errors, own), errors.mean(1).double() * home.b * home.b
+    best, squares = spectrum.best(errors, own), errors.mean(1) * home.b * home.b
     lams = torch.tensor(lams, dtype=K.dtype, device=K.device)
-    wide = Like(home.like.kind, torch.float64, home.like.device)
-    return GramPath(home.like.restore(lams), loo, wide.restore(squares), best, spectrum, home)
+    squares = replace(home.like, dtype=torch.float64).restore(squares)
+    return GramPath(home.like.restore(lams), loo, squares, best, spectrum, home)
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0024
 def _inverted(L, width=256):

@@ -444,7 +444,10 @@ def factorise(
     A: torch.Tensor, y: torch.Tensor, means: torch.Tensor, w: torch.Tensor, fit_intercept: bool, orthogonal: bool,
     rcond: float | None = None
 ) -> tuple[Spectrum, torch.Tensor]:
-    """The spectrum of what `centred` gives, and U (n, r); from A itself if ``orthogonal``, see `reduced_svd`, else from the smaller of AAᵀ and AᵀA."""
+    """The spectrum of what `centred` gives, and U (n, r).
+
+    From A itself if ``orthogonal``, with ``rcond`` as in `reduced_svd`, else from the smaller of AAᵀ and AᵀA.
+    """
     if orthogonal:
         U, s, V = reduced_svd(A, rcond)
     else:

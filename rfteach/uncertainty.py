@@ -99,9 +99,7 @@ class Posterior:
         def functions(A):
             A, like = self._open(A)
             values = self.predict(A).reshape(len(A), k, 1) + sigma * (self._white(A) @ u).reshape(len(A), k, m)
-            if self.one_column:
-                return like.restore(values[:, 0])
-            return (replace(like, kind="numpy") if like.kind == "pandas" else like).restore(values)
+            return like.restore(values[:, 0] if self.one_column else values)
 
         return functions
 
