@@ -35,29 +35,52 @@ def contest(L, E, N, causal, dtype, heads=1, place="cpu"):
     out, Z, P, V = (warm((heads, *shape), dtype, place) for shape in ((L, E), (size, N), (size, N), (N, E)))
     K, kept, answers = P.view(heads, N, size), *(warm((heads, size, E), dtype, place) for _ in range(2))
     block, own = warm((heads, size, chunk), dtype, place), warm((heads * (size // chunk), N, E), dtype, place)
-    scaled = (W / E**0.25).T.repeat(heads, 1, 1)
+    scaled = (W / (E**0.25 * math.log(2))).T.repeat(heads, 1, 1)  # e^z = 2^(z / log 2)
     chunks = lambda T: T.view(-1, chunk, T.shape[-1])
 
-    def limit():
-        """The products and powers of two, and nothing else; a causal block by chunks side by side."""
+    def limit(whole=False):
+        """The products and powers of two; a causal block by chunks side by side.
+
+        The whole adds lengths of the keys, the triangle, denominators, and sums from chunk to chunk.
+        """
         V.zero_()
+        z = torch.zeros(heads, N, 1, dtype=out.dtype, device=out.device)
+        lengths = k[0].square().sum(-1) / (2 * E**0.5 * math.log(2)) if whole else None
         for i in range(0, L, size):
             s = slice(i, i + size)
             if causal:
-                torch.bmm(k[0, :, s], scaled, out=P).exp2_()
+                torch.bmm(k[0, :, s], scaled, out=P)
+                (P.sub_(lengths[:, s, None]) if whole else P).exp2_()
                 torch.bmm(q[0, :, s], scaled, out=Z).exp2_()
                 torch.bmm(chunks(Z), chunks(P).mT, out=chunks(block))
                 values = chunks(v[0, :, s] if v[0, :, s].is_contiguous() else kept.copy_(v[0, :, s]))
+                if whole:
+                    chunks(block).tril_()
                 torch.bmm(chunks(block), values, out=chunks(answers))
                 torch.bmm(chunks(P).mT, values, out=own)
+                if whole:
+                    for chunk_sums in own.view(heads, -1, N, E).unbind(1):  # become the sums before the chunk
+                        after = V + chunk_sums
+                        chunk_sums.copy_(V), V.copy_(after)
                 chunks(answers).baddbmm_(chunks(Z), own)
+                if whole:
+                    own_z = chunks(P).sum(1).view(heads, -1, N, 1)
+                    before = own_z.cumsum(1).sub_(own_z).add_(z[:, None]).flatten(0, 1)
+                    z += own_z.sum(1)
+                    chunks(answers).div_(chunks(block).sum(-1, keepdim=True) + chunks(Z) @ before)
                 out[:, s] = answers
             else:
-                V.baddbmm_(torch.bmm(scaled.mT, k[0, :, s].mT, out=K).exp2_(), v[0, :, s])
+                torch.bmm(scaled.mT, k[0, :, s].mT, out=K)
+                (K.sub_(lengths[:, None, s]) if whole else K).exp2_()
+                V.baddbmm_(K, v[0, :, s])
+                if whole:
+                    z += K.sum(-1, keepdim=True)
         for i in range(0, 0 if causal else L, size):
             s = slice(i, i + size)
             torch.bmm(torch.bmm(q[0, :, s], scaled, out=Z).exp2_(), V, out=out[:, s])
-        return out
+            if whole:
+                out[:, s].div_(Z @ z)
+        return out[None]
 
     def error(weights_of):
         """Largest error at some rows, against float64."""
@@ -78,9 +101,11 @@ def contest(L, E, N, causal, dtype, heads=1, place="cpu"):
     return Contest(
         cases={"SDPA": lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
                "rfteach": lambda: random_feature_attention(q, k, v, causal=causal, frequencies=W),
-               "limit": limit},
-        baseline="SDPA", limit=("limit",),
+               "limit": limit, "limit, and denominators": lambda: limit(whole=True)},
+        baseline="SDPA", limit=("limit",), parts=("limit, and denominators",),
         limit_is="the products with frequencies, keys and values and the powers of two, in blocks of memory "
-                 "that is already there",
+                 "that is already there; and with them what makes them attention: lengths of the keys, denominators, "
+                 "and for a causal row nothing of the keys after it",
         gemm=(min(L, 1024), E, N), memory=place == "cpu", place=place,
-        errors={"SDPA": error(lambda x, y: x @ y.T), "rfteach": error(features)})
+        errors={"SDPA": error(lambda x, y: x @ y.T), "rfteach": error(features),
+                "limit, and denominators": error(features)})

@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import torch
 from scipy.linalg.blas import dsyrk, ssyrk
 from sklearn.base import clone
 from sklearn.kernel_approximation import RBFSampler
@@ -54,9 +55,17 @@ def contest(n, d, N, dtype):
     A = np.asfortranarray(rng.standard_normal((N, BLOCK)).astype(dtype))
     G = np.zeros((N, N), dtype, order="F")
 
-    def limit():
+    rows_of_A, Xt, yt = torch.from_numpy(A.T), torch.from_numpy(X), torch.from_numpy(y)
+    W, phases = (torch.from_numpy(T.astype(dtype)) for T in (features.frequencies_, features.phases_))
+
+    def limit(with_features=False):
         for start in range(0, n, BLOCK):
-            syrk(1.0, A[:, : min(BLOCK, n - start)], beta=1.0, c=G, overwrite_c=1)
+            size = min(BLOCK, n - start)
+            if with_features:
+                F, rows = rows_of_A[:size], slice(start, start + size)
+                torch.addmm(phases, Xt[rows], W.T, out=F).cos_()
+                F.T @ yt[rows]
+            syrk(1.0, A[:, :size], beta=1.0, c=G, overwrite_c=1)
         return G
 
     m = min(n, CHECKED)
@@ -72,8 +81,10 @@ def contest(n, d, N, dtype):
     fits = {"scikit-learn": peers} if n <= 100_000 else {}
     fits |= {"rfteach, features handed over": handed_over, "rfteach, features inside": inside}
     return Contest(
-        cases={name: partial(fit, n) for name, fit in fits.items()} | {"limit": limit},
-        baseline=next(iter(fits)), limit=("limit",),
+        cases={name: partial(fit, n) for name, fit in fits.items()}
+        | {"limit": limit, "limit, and features": partial(limit, with_features=True)},
+        baseline=next(iter(fits)), limit=("limit",), parts=("limit, and features",),
         limit_is="SciPy's symmetric update of a Gram matrix by blocks of rows in memory that is already there: half of "
-                 f"the work of a product, no features, no right-hand side; the errors are those of fits to {m} rows",
+                 "the work of a product, no features, no right-hand side; and with the features, by torch in that memory, "
+                 f"and their products with the targets; the errors are those of fits to {m} rows",
         gemm=(N, BLOCK, N), errors={name: partial(error, fit) for name, fit in fits.items()})
