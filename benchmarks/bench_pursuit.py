@@ -1,9 +1,9 @@
 """Hard thresholding pursuit: `harfe` and the rule of the public HARFE code on the function of its README."""
 
 import numpy as np
-import torch
+from scipy.linalg import cho_factor, cho_solve
 
-from harness import Contest, warm
+from harness import Contest
 from rfteach.orderq import feature_matrix, sparse_frequencies
 from rfteach.pursuit import cosamp, harfe
 
@@ -48,19 +48,17 @@ def contest(m, N, s, dtype):
     lam = 1e-4 / m
     found = harfe(A, y, s, lam)
     products = 1 + len(np.unique(found.residuals))  # a support that is not taken leaves the residual
-    T, r, out = torch.from_numpy(A), torch.from_numpy(y), warm(N, dtype)
-    B = T.T[found.support].double()
-    G, v = B @ B.T + m * lam * torch.eye(len(B), dtype=B.dtype), B @ r.double()
+    out, B = np.zeros(N, dtype), A.T[found.support].astype(np.float64)
+    G, v = B @ B.T + m * lam * np.eye(len(B)), B @ y.astype(np.float64)
 
     def limit():
         for _ in range(products):
-            torch.mv(T.T, r, out=out)
+            np.dot(y, A, out=out)
         return out
 
     def with_solves():
         for _ in range(found.n_iter):
-            c = torch.cholesky_solve(v[:, None], torch.linalg.cholesky(G))
-            r - c[:, 0] @ B
+            y - cho_solve(cho_factor(G), v) @ B
         return limit()
 
     def gradient(c):
@@ -78,7 +76,7 @@ def contest(m, N, s, dtype):
                        for name, case in cases.items())
     return Contest(cases=cases | {"limit": limit, "limit, and solves": with_solves}, baseline="public rule",
                    limit=("limit",), parts=("limit, and solves",),
-                   limit_is=f"the {products} products of Aᵀ with a residual that `harfe` needs, by torch; and with them the "
+                   limit_is=f"the {products} products of Aᵀ with a residual that `harfe` needs, by NumPy; and with them the "
                             f"{found.n_iter} systems of its supports, whose Gram matrix is there already; the errors are "
                             f"gradients on the support; relative test errors, without noise: {tested}",
                    gemm=(m, N, s), errors=dict.fromkeys(cases, gradient))

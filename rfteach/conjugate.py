@@ -28,7 +28,7 @@ from .kernel_ridge import gram_path, gram_solve, gram_times, targets_of_rows
 from .kernels import Kernel, as_kernel
 from .processes import Talk, collective
 from .rbf import rpcholesky
-from .ridge import add_gram, factor_solve, raised_cholesky
+from .ridge import add_gram, factor_solve, raised_cholesky, thin_product
 from .selection import standard_deviations
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0011
@@ -118,7 +118,7 @@ def _products(kernel, X, memory, balanced, talk=None):
         a = a[:, own]
         for start in range(0, len(mine), 512):
             rows = slice(start, start + 512)
-            out += a[:, rows] @ K[rows]
+            out += thin_product(K[rows].T, a[:, rows].T).T
 
     def of_tiles(a, out):
         for rows, cols in islice(tiles(n, n, X.element_size(), X.device, upper=True), number, None, of):

@@ -439,7 +439,7 @@ def mixed_product(
     An A in half precision goes to the dtype of c by columns that fit the cache.
     """
     if A.dtype == c.dtype:
-        return (c.T @ A).T if transposed else thin_product(A, c)
+        return thin_product(A.T if transposed else A, c)
     n = A.shape[1]
     out = c.new_zeros(n if transposed else len(A), c.shape[1])
     width = max(1, block_bytes(c.device) // (4 * len(A) * c.element_size()))
@@ -448,7 +448,7 @@ def mixed_product(
         cols = slice(start, min(start + width, n))
         block = space[:, : cols.stop - start].copy_(A[:, cols])
         if transposed:
-            out[cols] = (c.T @ block).T
+            out[cols] = thin_product(block.T, c)
         else:
             out += thin_product(block, c[cols])
     return out

@@ -14,7 +14,7 @@ import torch
 
 from .arrays import Array, ArrayLike, power_of_two
 from .checks import choice, integer, number, system
-from .ridge import factor_solve, solve_auto
+from .ridge import factor_solve, solve_auto, thin_product
 
 # %% ../nbs/07a_pursuit.ipynb #7bea57f7
 @dataclass(frozen=True)
@@ -64,6 +64,10 @@ class _System:
     def at(self, S):
         """Indices where A is; what else is done with them is quicker in NumPy."""
         return torch.from_numpy(S).to(self.A.device)
+
+    def correlations(self, r):
+        """Aᵀr (N,) in the dtype of A."""
+        return thin_product(self.A.T, r.to(self.A)[:, None])[:, 0]
 
     def target(self, tol):
         """The norm of the residual that is as good as zero."""
@@ -234,7 +238,7 @@ def harfe(
     best, factor, moved = (S, c, objective), 1.0, True
     while len(residuals) < max_iter:
         if moved:
-            z = g = r.to(problem.A) @ problem.A
+            z = g = problem.correlations(r)
         if len(S):
             z = step * g
             z.index_copy_(0, problem.at(S), c.to(z))  # (1 - μmλ) c + μ A'r on the support, where A'r = mλ c
@@ -340,7 +344,7 @@ def omp(
     A, r, S, residuals = problem.A, problem.y.double(), [], []
     Q = r.new_empty(min(problem.s, len(A)), len(A))
     while len(S) < len(Q) and float(torch.linalg.vector_norm(r)) > tol:
-        z = (r.to(A) @ A).abs()
+        z = problem.correlations(r).abs()
         z[S] = 0
         j = int(z.argmax())
         a, basis = A[:, j].double(), Q[: len(S)]
@@ -423,7 +427,7 @@ def cosamp(
     support, residuals, converged = _Support(problem), [], False
     S, c, r, objective = support.S, support.y[:0], support.y, math.inf
     while len(residuals) < max_iter and not converged:
-        z = (r.to(problem.A) @ problem.A).abs()
+        z = problem.correlations(r).abs()
         z[problem.at(S)] = 0
         new = torch.topk(z, min(N, max(1, round(extra * problem.s)))).indices
         union = np.concatenate([S, new[z[new] > 0].cpu().numpy()])

@@ -55,11 +55,22 @@ def add_gram(G: torch.Tensor, *parts: torch.Tensor) -> None:
 
 
 def thin_product(A: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    """A @ c for A (n, m) and few columns c (m, r), as (cᵀAᵀ)ᵀ with zeros up to a multiple of four columns."""
-    r = c.shape[1]
-    if r > 1:
-        c = pad(c, (0, -r % 4))
-    return (c.T @ A.T).T[:, :r]
+    """A @ c for A (n, m) and few columns c (m, r), as (cᵀAᵀ)ᵀ with zeros up to a multiple of four columns.
+
+    On a CPU each thread has a part of the rows of A: the libraries give some of these products to one thread, however
+    large A is.
+    """
+    r, (n, m) = c.shape[1], A.shape
+    if r == 1 and A.stride(1) == 1:
+        return A @ c
+    c = (pad(c, (0, -r % 4)) if r > 2 else c).T.contiguous()
+    threads = min(torch.get_num_threads(), n // 128) if A.is_cpu and n * m > 2**16 else 1
+    if threads <= 1:
+        return (c @ A.T)[:r].T
+    height = n // threads
+    whole = threads * height
+    parts = torch.bmm(c.expand(threads, -1, -1), A[:whole].unflatten(0, (threads, height)).mT)
+    return torch.cat([*parts, c @ A[whole:].T], 1)[:r].T
 
 
 def symmetric_(G: torch.Tensor) -> torch.Tensor:

@@ -362,15 +362,19 @@ def test_streaming_against_scikit_learn_and_its_choice_of_the_penalty():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("r", range(1, 10))
-def test_thin_product(r, dtype):
-    """A matrix times a few columns, whatever the strides of both."""
+def test_thin_product(r, dtype, monkeypatch):
+    """A matrix times a few columns, whatever the strides of both, also where threads have parts of its rows and some are over."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     rng = torch.Generator().manual_seed(r)
-    wide, c = torch.randn(70, 60, generator=rng, dtype=dtype), torch.randn(50, r, generator=rng, dtype=dtype)
-    for A in (wide[:, :50], wide[10:, :].T[:50].T, wide[:, :50].T.contiguous().T):
-        for columns in (c, c.T.contiguous().T):
-            out = thin_product(A, columns)
-            assert out.shape == (len(A), r) and out.dtype == dtype
-            assert torch.allclose(out.double(), A.double() @ c.double(), atol=100 * torch.finfo(dtype).eps)
+    for n, m in ((70, 50), (400, 170), (127, 520)):
+        wide = torch.randn(n, m + 10, generator=rng, dtype=dtype)
+        c = torch.randn(m, r, generator=rng, dtype=dtype)
+        high = torch.randn(m + 10, n, generator=rng, dtype=dtype)
+        for A in (wide[:, :m], high[10:].T, wide[:, :m].T.contiguous().T):
+            for columns in (c, c.T.contiguous().T):
+                out = thin_product(A, columns)
+                assert out.shape == (n, r) and out.dtype == dtype
+                assert torch.allclose(out.double(), A.double() @ c.double(), atol=400 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
