@@ -59,11 +59,11 @@ def _preconditioner(root, D, share):
     def precondition(V, of):
         E = D[:, of]
         U = E * V
-        z = sum((U[rows].T @ root[rows]).T for rows in blocks) - means[:, of] * U.sum(0)  # transposed: faster for few columns
+        z = sum(thin_product(root[rows].T, U[rows]) for rows in blocks) - means[:, of] * U.sum(0)
         for j, R in enumerate(factors):
             z[:, of == j] = factor_solve(R, z[:, of == j])
         shift = (means[:, of] * z).sum(0)
-        return torch.cat([V[rows] - E[rows] * ((z.T @ root[rows].T).T - shift) for rows in blocks])
+        return torch.cat([V[rows] - E[rows] * (thin_product(root[rows], z) - shift) for rows in blocks])
 
     return precondition
 

@@ -17,6 +17,7 @@ from .bandwidth import fit_kernel
 from .checks import choice, integer, number
 from .estimators import Transformer
 from .preconditioning import leading_eigenpairs
+from .ridge import thin_product
 
 # %% ../nbs/10b_kpca.ipynb #066f586c
 def _rounding(K):
@@ -165,7 +166,7 @@ class AnisotropicKernelPCA(Transformer):
         for part in row_blocks(len(X), len(own) * X.element_size(), X.device):
             K = self.kernel_(X[part].detach(), own)
             K += mean - rows - K.mean(1, keepdim=True)
-            out[part] = (V.T @ K.T).T
+            out[part] = thin_product(K, V)
         return out
 
     @property

@@ -55,16 +55,16 @@ def add_gram(G: torch.Tensor, *parts: torch.Tensor) -> None:
 
 
 def thin_product(A: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    """A @ c for A (n, m) and few columns c (m, r), as (cᵀAᵀ)ᵀ with zeros up to a multiple of four columns.
+    """A @ c for A (n, m) and few columns c (m, r): as (cᵀAᵀ)ᵀ, of more than two columns with zeros up to a multiple of four.
 
-    On a CPU each thread has a part of the rows of A: the libraries give some of these products to one thread, however
-    large A is.
+    On a CPU each thread has a part of the rows of A, at least 64 of them: the libraries give some of these products to one
+    thread, however large A is. A single column and an A whose rows are contiguous are left to them.
     """
     r, (n, m) = c.shape[1], A.shape
     if r == 1 and A.stride(1) == 1:
         return A @ c
     c = (pad(c, (0, -r % 4)) if r > 2 else c).T.contiguous()
-    threads = min(torch.get_num_threads(), n // 128) if A.is_cpu and n * m > 2**16 else 1
+    threads = min(torch.get_num_threads(), n // 64) if A.is_cpu and r <= 32 and n * m > 2**16 else 1
     if threads <= 1:
         return (c @ A.T)[:r].T
     height = n // threads

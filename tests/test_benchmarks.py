@@ -137,8 +137,11 @@ def test_what_cannot_run_beside_is_said(argv, message, capsys, monkeypatch):
 
 @pytest.mark.parametrize("number", range(len(bench_attention.settings(True))))
 def test_the_limit_of_attention_does_the_same_each_time(number):
-    limit = bench_attention.contest(**bench_attention.settings(True)[number]).cases["limit"]
-    assert torch.equal(limit().clone(), limit())
+    cases = bench_attention.contest(**bench_attention.settings(True)[number]).cases
+    assert torch.equal(cases["limit"]().clone(), cases["limit"]())
+    whole, ours = cases["limit, and denominators"], cases["rfteach"]()
+    for _ in range(2):
+        torch.testing.assert_close(whole(), ours, atol=1e-5, rtol=1e-4)
 
 
 def test_rows_can_be_made_one_by_one(tmp_path, capsys):
