@@ -7,6 +7,7 @@ from importlib import import_module
 _PUBLIC = {
     "arrays": ["Like", "as_tensor", "memory_budget", "random_generator", "row_blocks"],
     "copies": [],
+    "products": [],
     "datasets": ["fetch", "friedman_errors", "gaussian_bump", "ishigami", "load_mnist", "load_propulsion", "load_regression",
                  "sobol_g"],
     "plots": ["fit_rate", "plot_rate", "set_style", "show_gram", "slider"],

@@ -1,17 +1,17 @@
 """What `import rfteach` gives, for type checkers and editors, which do not follow its `__getattr__`."""
 
 from . import (
-    arrays as arrays, copies as copies, datasets as datasets, plots as plots, kernels as kernels, stable as
-    stable, features as features, processes as processes, ridge as ridge, moments as moments, streaming as
-    streaming, feature_ridge as feature_ridge, selection as selection, kernel_ridge as kernel_ridge, conjugate as
-    conjugate, reach as reach, distances as distances, bandwidth as bandwidth, rbf as rbf, orderq as orderq, anova
-    as anova, bpdn as bpdn, expansion as expansion, srfe as srfe, pursuit as pursuit, harfe_regressor as
-    harfe_regressor, preconditioning as preconditioning, eigenpro as eigenpro, centers as centers, pca as pca,
-    chaos as chaos, kpca as kpca, swarm as swarm, projected as projected, sobol as sobol, adaptive as adaptive,
-    waves as waves, effects as effects, laws as laws, attention as attention, attention_layer as attention_layer,
-    agop as agop, columns as columns, averaging as averaging, race as race, auto as auto, cost as cost,
-    uncertainty as uncertainty, intervals as intervals, modules as modules, evidence as evidence, cli as cli,
-    exercises as exercises, grading as grading, answers as answers
+    arrays as arrays, copies as copies, products as products, datasets as datasets, plots as plots, kernels as
+    kernels, stable as stable, features as features, processes as processes, ridge as ridge, moments as moments,
+    streaming as streaming, feature_ridge as feature_ridge, selection as selection, kernel_ridge as kernel_ridge,
+    conjugate as conjugate, reach as reach, distances as distances, bandwidth as bandwidth, rbf as rbf, orderq as
+    orderq, anova as anova, bpdn as bpdn, expansion as expansion, srfe as srfe, pursuit as pursuit,
+    harfe_regressor as harfe_regressor, preconditioning as preconditioning, eigenpro as eigenpro, centers as
+    centers, pca as pca, chaos as chaos, kpca as kpca, swarm as swarm, projected as projected, sobol as sobol,
+    adaptive as adaptive, waves as waves, effects as effects, laws as laws, attention as attention,
+    attention_layer as attention_layer, agop as agop, columns as columns, averaging as averaging, race as race,
+    auto as auto, cost as cost, uncertainty as uncertainty, intervals as intervals, modules as modules, evidence
+    as evidence, cli as cli, exercises as exercises, grading as grading, answers as answers
 )
 from .arrays import (
     Like as Like, as_tensor as as_tensor, memory_budget as memory_budget, random_generator as random_generator,

@@ -25,7 +25,8 @@ from .checks import choice, integer, number
 from .copies import merge_copies, row_groups
 from .distances import draw_pairs, order_statistics, pair_distances
 from .kernels import Kernel, as_kernel
-from .ridge import add_gram, cholesky
+from .products import add_gram
+from .ridge import cholesky
 
 # %% ../nbs/04_bandwidth.ipynb #99df1d5e
 def _draw_different(label, sizes, m, rng):

@@ -49,7 +49,7 @@ examples:
   rfteach grade kernels submitted/*/01_kernels.ipynb
   rfteach grade features answers.py --seconds 5 --json > grades.json"""
 
-_TIME = """Predict how long fits take, and how much memory, from three rates of this machine, measured for a second.
+_TIME = """Predict how long fits take, and how much memory, from the rates of this machine, measured for a second.
 
 Each method is counted with its defaults, but EigenProRegressor with 20 epochs and without early stopping, and
 gram_solve with overwrite=True, see the chapter "How large, how fast?"."""
@@ -218,7 +218,8 @@ def time_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> i
         found = cost(name, args.rows, args.inputs, n_components=args.features, k=args.targets, machine=machine, dtype=dtype)
         lines.append(f"{name:26}{_duration(found.seconds):>12} {_size(found.memory):>11}   {COUNTED[name].what}")
     with _reader_may_leave():
-        print(f"threads: {torch.get_num_threads()}; float64: {machine.products / 1e9:.3g} G operations in products, "
+        print(f"threads: {torch.get_num_threads()}; float64: {machine.products / 1e9:.3g} G operations in products "
+              f"(wide ones in float32 {machine.wide:.3g} times as many), "
               f"{machine.functions / 1e6:.3g} M functions, {machine.numbers / 1e6:.3g} M numbers in a second")
         print(f"rows: {args.rows}; inputs: {args.inputs}", *lines, sep="\n")
     return 0

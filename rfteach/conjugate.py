@@ -27,8 +27,9 @@ from .intervals import IntervalMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times, targets_of_rows
 from .kernels import Kernel, as_kernel
 from .processes import Talk, collective
+from .products import add_gram, thin_product
 from .rbf import rpcholesky
-from .ridge import add_gram, factor_solve, raised_cholesky, thin_product
+from .ridge import factor_solve, raised_cholesky
 from .selection import standard_deviations
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0011

@@ -22,6 +22,7 @@ from .estimators import Regressor, observations
 from .features import wave_features
 from .kernels import Kernel
 from .orderq import activation_function, sparse_frequencies
+from .products import thin_product
 from .reach import best_range, ranges, reach_of, weighted_quantiles
 from .ridge import centred
 from .selection import Choice, judge, standard_deviations
@@ -102,7 +103,7 @@ class Expansion(Regressor):
         for rows in row_blocks(len(X), len(W) * X.element_size(), X.device):
             for some, Z in (waves, X[rows].clamp(*reach.T)), (plane, X[rows]):
                 if len(W[some]):
-                    out[rows] += (C[:, some] @ wave_features(Z, W[some], b[some], phi).double().T).T
+                    out[rows] += thin_product(wave_features(Z, W[some], b[some], phi).double(), C[:, some].T)
         return out
 
 

@@ -37,11 +37,11 @@ _LEFT_OUT, _COVARIANCE = 1000, 2**22  # rows whose residuals are kept; numbers f
 class _Table:
     """Rows [a, y] and weights: ``part(rows)`` has those of a slice, ``blocks()`` walks through the slices ``spans``.
 
-    Held as a whole if ``held``; ``facts`` has what `block_weights` says of each block.
+    Held as a whole if ``held``; ``facts`` has what `block_weights` says of each block; ``even`` says that all weights are one.
     """
 
-    def __init__(self, part, spans, facts, N, fit_intercept, held):
-        self.part, self.blocks, self.facts = part, lambda: map(part, spans), facts
+    def __init__(self, part, spans, facts, N, fit_intercept, held, even):
+        self.part, self.blocks, self.facts, self.even = part, lambda: map(part, spans), facts, even
         self.N, self.fit_intercept = N, fit_intercept
         self.whole = tuple(map(torch.cat, zip(*self.blocks()))) if held else None
         self.tol = 1e-7 if self.whole is None else 32 * torch.finfo(self.whole[0].dtype).eps * N
@@ -56,7 +56,7 @@ class _Table:
             if sums is None:
                 kind = Triangle if orthogonal else Moments
                 sums = kind(B.shape[1], self.fit_intercept, B.device)
-            sums.add(B, w, *facts)
+            sums.add(B, None if self.even else w, *facts)
         self.sums, self.few = sums, tuple(map(torch.cat, zip(*few)))
         return sums
 
@@ -251,7 +251,7 @@ class _FeatureRidge(Streaming, _Mapped):
             B[:, N:] = y[rows]
             return B, w[rows]
 
-        return _Table(part, spans, block_weights(w, spans), N, self.fit_intercept, held=n <= N)
+        return _Table(part, spans, block_weights(w, spans), N, self.fit_intercept, held=n <= N, even=bool((w == 1).all()))
 
     def _solve(self, table, unit, scale, copies):
         """Coefficients, means, penalty, its spectrum if one was chosen; and whether by orthogonal transformations, where

@@ -25,6 +25,7 @@ from .bandwidth import fit_kernel
 from .checks import choice, integer, number, same_columns, same_rows
 from .estimators import Transformer
 from .kernels import Kernel, as_kernel
+from .products import add_products
 
 # %% ../nbs/02_features.ipynb #df17093a
 def feature_variance(k: Kernel | str, X: ArrayLike, Y: ArrayLike, n_components: int, form: str = "phase") -> Array:
@@ -169,7 +170,7 @@ def _fill_waves(X, W, b, functions, scale, Z):
             product = torch.from_numpy(X[rows] @ W[cols].T.numpy())
             torch.add(product, offset[cols], out=angle)
         else:
-            torch.addmm(offset[cols], X[rows], W[cols].T, out=angle)
+            add_products(angle, X[rows], W[cols], start=offset[cols])
         for k in reversed(range(len(functions))):  # the first one last: it overwrites the angles
             part = Z[rows, k * M + cols.start : k * M + cols.stop]
             into = _INTO.get(functions[k])
@@ -243,7 +244,7 @@ def fourier_features(X: ArrayLike | Sparse, W: ArrayLike, b: ArrayLike | None = 
 
     Notes
     -----
-    2nMd FLOPs and nN cosines or sines. Beside the result only W is copied, to the dtype of X.
+    2nMd FLOPs and nN cosines or sines. Beside the result W is copied, to the dtype of X, and a block of angles is held, if at all.
 
     Examples
     --------

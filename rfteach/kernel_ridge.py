@@ -15,7 +15,8 @@ import torch
 from .arrays import Array, ArrayLike, Like, as_tensor, block_bytes, empty, power_of_two
 from .checks import flag, integer, number, penalties, same_columns, same_rows
 from .kernels import Kernel, as_kernel
-from .ridge import Spectrum, cholesky, factor_solve, thin_product
+from .products import thin_product
+from .ridge import Spectrum, cholesky, factor_solve
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0015
 def _without_means(K, w, raised):

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 
 from .arrays import Array, ArrayLike, Seed, as_tensor, empty, needs_grad, random_generator, row_blocks, tiles
 from .checks import integer, number, same_columns
+from .products import add_products
 
 # %% ../nbs/01_kernels.ipynb #e5235ad7
 def _squared_distances(X, Y, bandwidth, factor, side=None):
@@ -32,7 +33,7 @@ def _squared_distances(X, Y, bandwidth, factor, side=None):
 
     def tile(rows, cols, s):
         torch.add(u[rows, None], v[cols], out=s)
-        s.addmm_(left[rows] / squares, right[cols].T, alpha=-2 * factor)
+        add_products(s, left[rows] / squares, right[cols], alpha=-2 * factor)
         if X is Y:
             itself = s.diagonal(rows.start - cols.start)  # nothing, where the tile does not reach the diagonal
             itself.fill_(math.copysign(math.inf, factor))
@@ -227,8 +228,8 @@ class _OnPoints(BaseEstimator):
 
         Notes
         -----
-        2nmd FLOPs for the product, half of it when Y is None. Besides the result little more than a
-        tile of 8 MiB is held (see `rfteach.arrays.memory_budget`), unless the data has to be centred.
+        2nmd FLOPs for the product, half of it when Y is None. Besides the result little more than two
+        tiles of 8 MiB are held (see `rfteach.arrays.memory_budget`), unless the data has to be centred.
         Squared distances have a relative error of at most about 5e-5 in float32 and 7e-11 in float64,
         and kernel values an absolute one of the same size. Gradients in float32 lose digits where
         clusters lie more than a hundred times their width apart.

@@ -17,7 +17,7 @@ from .bandwidth import fit_kernel
 from .checks import choice, integer, number
 from .estimators import Transformer
 from .preconditioning import leading_eigenpairs
-from .ridge import thin_product
+from .products import thin_product
 
 # %% ../nbs/10b_kpca.ipynb #066f586c
 def _rounding(K):

@@ -16,7 +16,8 @@ import torch
 from torch.nn.functional import pad
 
 from .arrays import row_blocks
-from .ridge import Spectrum, add_gram, cholesky, factor_solve, reduced_svd, solve_qr, symmetric_
+from .products import add_gram, symmetric_
+from .ridge import Spectrum, cholesky, factor_solve, reduced_svd, solve_qr
 
 # %% ../nbs/03e_moments.ipynb #03b00012
 class Sharing:

@@ -9,7 +9,7 @@ __all__ = ['Scatter', 'Oja']
 import torch
 
 from .arrays import row_blocks
-from .ridge import add_gram, symmetric_
+from .products import add_gram, symmetric_
 
 # %% ../nbs/09b_pca_engine.ipynb #1b5a24b7
 class Scatter:

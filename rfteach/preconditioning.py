@@ -16,7 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .arrays import ArrayLike, Seed, as_tensor, block_bytes, random_generator
 from .checks import choice, integer, number, same_rows
-from .ridge import factor_solve, thin_product
+from .products import thin_product
+from .ridge import factor_solve
 
 # %% ../nbs/08a_preconditioning.ipynb #a67a27cf
 @dataclass(frozen=True)

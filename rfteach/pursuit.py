@@ -14,7 +14,8 @@ import torch
 
 from .arrays import Array, ArrayLike, power_of_two
 from .checks import choice, integer, number, system
-from .ridge import factor_solve, solve_auto, thin_product
+from .products import thin_product
+from .ridge import factor_solve, solve_auto
 
 # %% ../nbs/07a_pursuit.ipynb #7bea57f7
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from rfteach.arrays import memory_budget
 from rfteach.conjugate import KernelRidgeRegressor
@@ -37,7 +36,7 @@ from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifi
 from rfteach.kernel_ridge import gram_solve
 from rfteach.processes import process_group
 from rfteach.rbf import RBFRegressor
-from rfteach.ridge import PANEL, add_gram, cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path, thin_product
+from rfteach.ridge import cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path
 from rfteach.streaming import Stream, StreamingRidge, _left_errors
 
 METHODS = ["auto", "cholesky", "qr", "svd"]
@@ -358,69 +357,6 @@ def test_streaming_against_scikit_learn_and_its_choice_of_the_penalty():
     coarse = path.gcv[path.lams >= model.alpha_ / 1.01]
     assert path.gcv.min() == pytest.approx(coarse.min())
     assert model.alpha_ == pytest.approx(path.lams[path.gcv.argmin()], rel=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("r", range(1, 10))
-def test_thin_product(r, dtype, monkeypatch):
-    """A matrix times a few columns, whatever the strides of both, also where threads have parts of its rows and some are over."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    rng = torch.Generator().manual_seed(r)
-    for n, m in ((70, 50), (400, 170), (127, 520)):
-        wide = torch.randn(n, m + 10, generator=rng, dtype=dtype)
-        c = torch.randn(m, r, generator=rng, dtype=dtype)
-        high = torch.randn(m + 10, n, generator=rng, dtype=dtype)
-        for A in (wide[:, :m], high[10:].T, wide[:, :m].T.contiguous().T):
-            for columns in (c, c.T.contiguous().T):
-                out = thin_product(A, columns)
-                assert out.shape == (n, r) and out.dtype == dtype
-                assert torch.allclose(out.double(), A.double() @ c.double(), atol=100 * (m / 50) ** 0.5 * torch.finfo(dtype).eps)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("columns", [5, 193, 1300])
-@pytest.mark.parametrize("layout", ["rows", "columns", "a view"])
-def test_products_are_added_to_the_lower_triangle(dtype, columns, layout):
-    """By panels and into a view, against the whole product; what is above the diagonal stays as it was."""
-    B = torch.randn(40, columns, generator=torch.Generator().manual_seed(0)).to(dtype)
-    G = torch.ones(columns, 2 * columns, dtype=torch.float64)
-    G = G[:, ::2] if layout == "a view" else G[:, :columns].contiguous()
-    add_gram(G, B.T.contiguous().T if layout == "columns" else B)
-    add_gram(G, B[:0])
-    exact = (1 + B.double().T @ B.double()).tril() + torch.ones(columns, columns).triu(1)
-    assert (G - exact).tril().abs().max() < 200 * torch.finfo(dtype).eps
-    if layout != "a view":
-        assert torch.equal(G.triu(PANEL), exact.triu(PANEL))
-
-
-@pytest.mark.parametrize("rows, sums", [("float32", "float64"), ("float64", "float64"), ("float32", "float32")])
-@pytest.mark.parametrize("runs", [(), (2,)])
-def test_products_of_several_parts(rows, sums, runs):
-    """Their sum, against float64; and in float32 under autocast as well, which would take products down to half precision."""
-    rows, sums = getattr(torch, rows), getattr(torch, sums)
-    parts = [torch.randn(*runs, n, 200, generator=torch.Generator().manual_seed(n)).to(rows) for n in (30, 1, 50)]
-    exact = sum(B.double().flatten(0, -2).T @ B.double().flatten(0, -2) for B in parts)
-    for autocast in {False, not runs}:
-        G = torch.zeros(200, 200, dtype=sums)
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            add_gram(G, *parts)
-        assert (G - exact).tril().abs().max() < 2000 * torch.finfo(rows).eps
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("runs", [(), (3,)])
-def test_products_are_added_where_they_belong_and_not_copied(dtype, runs):
-    """`G[rows, cols] += P` would write each part a second time: Python assigns the sum to the part that it came from."""
-    ran = []
-
-    class Heard(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            ran.append(func.overloadpacket.__name__)
-            return func(*args, **(kwargs or {}))
-
-    with Heard():
-        add_gram(torch.zeros(700, 700, dtype=torch.float64), torch.ones(*runs, 5, 700, dtype=dtype))
-    assert {"addmm_", "add_"} & set(ran) and "copy_" not in ran
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
