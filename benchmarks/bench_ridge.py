@@ -8,7 +8,7 @@ from scipy.linalg.blas import dsyrk, ssyrk
 from sklearn.base import clone
 from sklearn.kernel_approximation import RBFSampler
 
-from harness import Contest
+from harness import Contest, convolved
 from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.features import RandomFourierFeatures
 from rfteach.streaming import StreamingRidge
@@ -51,20 +51,32 @@ def contest(n, d, N, dtype):
             b += A.T @ y[rows]
         return np.linalg.solve(G + np.eye(N, dtype=dtype), b)
 
-    syrk = dsyrk if dtype == "float64" else ssyrk
+    update = dsyrk if dtype == "float64" else ssyrk
     A = np.asfortranarray(rng.standard_normal((N, BLOCK)).astype(dtype))
     G = np.zeros((N, N), dtype, order="F")
+
+    def syrk(m):
+        update(1.0, A[:, :m], beta=1.0, c=G, overwrite_c=1)
+
+    columns, lower = torch.from_numpy(np.ascontiguousarray(A)), torch.zeros(N, N, dtype=getattr(torch, dtype))
+
+    def strips(m):
+        for i in range(0, N, 96):
+            lower[i:, i:i + 96].add_(convolved(columns[i:, :m], columns[i:i + 96, :m]))
 
     rows_of_A, Xt = torch.from_numpy(A.T), torch.from_numpy(X)
     W, phases = (torch.from_numpy(T.astype(dtype)) for T in (features.frequencies_, features.phases_))
 
-    def limit(with_features=False):
+    def limit(products, with_features=False):
         for start in range(0, n if with_features else 0, BLOCK):  # first, for threads of torch and SciPy disturb each other
             rows = Xt[start : start + BLOCK]
             torch.addmm(phases, rows, W.T, out=rows_of_A[: len(rows)]).cos_()
         for start in range(0, n, BLOCK):
-            syrk(1.0, A[:, : min(BLOCK, n - start)], beta=1.0, c=G, overwrite_c=1)
-        return G
+            products(min(BLOCK, n - start))
+
+    by = {"SciPy": syrk} | ({"oneDNN": strips} if dtype == "float32" else {})
+    limits = {f"limit, {name}": partial(limit, products) for name, products in by.items()}
+    parts = {f"limit, {name}, and features": partial(limit, products, with_features=True) for name, products in by.items()}
 
     m = min(n, CHECKED)
 
@@ -80,9 +92,10 @@ def contest(n, d, N, dtype):
     fits |= {"rfteach, features handed over": handed_over, "rfteach, features inside": inside}
     return Contest(
         cases={name: partial(fit, n) for name, fit in fits.items()}
-        | {"limit": limit, "limit, and features": partial(limit, with_features=True)},
-        baseline=next(iter(fits)), limit=("limit",), parts=("limit, and features",),
-        limit_is="SciPy's symmetric update of a Gram matrix by blocks of rows in memory that is already there: half of "
+        | limits | parts,
+        baseline=next(iter(fits)), limit=tuple(limits), parts=tuple(parts),
+        limit_is="SciPy's symmetric update of a Gram matrix by blocks of rows in memory that is already there, or oneDNN's "
+                 "products of their columns with strips of 96: half of "
                  "the work of a product, no features, no right-hand side; and with the features, by torch in that memory; "
                  f"the errors are those of fits to {m} rows",
         gemm=(N, BLOCK, N), errors={name: partial(error, fit) for name, fit in fits.items()})
