@@ -50,8 +50,9 @@ class Work:
         """The same n times; n = 1/2 is what float32 takes of float64."""
         return Work(n * self.products, n * self.functions, n * self.numbers, self.memory, n * self.wide)
 
-    def seconds(self, machine, single=False):
-        """The terms of T - T₀ in (13.15): those of products, functions and numbers. ``single`` says that it is in float32."""
+    def terms(self, machine, single=False):
+        """The terms of T - T₀ in (13.15), in seconds: of products, functions and numbers. ``single``: of the work in float32,
+        `times(1/2)` already."""
         products = self.products - self.wide * (1 - 2 / machine.wide) if single else self.products
         return products / machine.products, self.functions / machine.functions, self.numbers / machine.numbers
 
@@ -112,7 +113,7 @@ def _products(F, wide):
 
 
 def _kernel(n, d, m):
-    return _products(2 * n * d * m, d >= 64) + Work(0, _EXPONENTIAL * n * m, 10 * n * m)
+    return _products(2 * n * d * m, d >= 100) + Work(0, _EXPONENTIAL * n * m, 10 * n * m)
 
 
 def _median(n, d):
@@ -154,7 +155,7 @@ def _eigenpro(n, d, N, k, share, epochs=20):
     m = subsample_size(n)
     s, held = most_directions(m), min(1.0, CACHE * 2**20 / (8 * share * n * n))
     setup = _median(n, d) + _kernel(m, d, m).times(2) + Work(48 * s * m * m, 0, 4 * m * m, 32 * share * m * m)
-    rows = _products(n * n * d, d >= 64) + Work(0, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * (held * n * n + n * d))
+    rows = _products(n * n * d, d >= 100) + Work(0, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * (held * n * n + n * d))
     passes = Work(0, 0, (1 + k) * n * n + 4 * m * s * n / BATCH).times(epochs)
     again = _kernel(n, d, n).times((1 - held) * (epochs - 1))
     return (setup + rows + passes + again).times(share)
@@ -244,6 +245,6 @@ def cost(
     integer(1, n=n, d=d, n_components=n_components, k=k)
     single = choice("float64", "float32", dtype=dtype) == "float32"
     work = counted.work(n, d, n_components, k, 0.5 if single else 1.0)
-    parts = work.seconds(machine, single and not counted.double)
+    parts = work.terms(machine, single and not counted.double)
     seconds = counted.start + sum(parts)
     return Cost(work, seconds, tuple(part / seconds for part in parts), work.memory)

@@ -244,7 +244,7 @@ def fourier_features(X: ArrayLike | Sparse, W: ArrayLike, b: ArrayLike | None = 
 
     Notes
     -----
-    2nMd FLOPs and nN cosines or sines. Beside the result W is copied, to the dtype of X, and a block of angles is held, if at all.
+    2nMd FLOPs and nN cosines or sines. Beside the result W is copied, to the dtype of X, and where convolutions multiply a block of angles is held.
 
     Examples
     --------

@@ -228,8 +228,9 @@ class _OnPoints(BaseEstimator):
 
         Notes
         -----
-        2nmd FLOPs for the product, half of it when Y is None. Besides the result little more than two
-        tiles of 8 MiB are held (see `rfteach.arrays.memory_budget`), unless the data has to be centred.
+        2nmd FLOPs for the product, half of it when Y is None. Besides the result little more than a
+        tile of 8 MiB is held (see `rfteach.arrays.memory_budget`), unless the data has to be centred;
+        where convolutions multiply (`rfteach.products`), a second one and a copy of Y.
         Squared distances have a relative error of at most about 5e-5 in float32 and 7e-11 in float64,
         and kernel values an absolute one of the same size. Gradients in float32 lose digits where
         clusters lie more than a hundred times their width apart.

@@ -30,7 +30,7 @@ def _half_width() -> bool:
     return "AuthenticAMD" in said and family is not None and int(family[1]) >= 26
 
 
-_IMAGE = 20480  # numbers: no smaller image is handed to oneDNN
+_IMAGE = 20480  # numbers: PyTorch hands no smaller image to oneDNN
 
 
 def _by_convolution(n, m, k, *tensors):
@@ -44,7 +44,8 @@ def _convolved(X, Y):
     """X Yᵀ: an image with a pixel for each row of X and m filters of one pixel, in float32 under autocast as well."""
     image, filters = X.contiguous().view(1, len(X), 1, -1), Y.contiguous().view(len(Y), 1, 1, -1)
     with torch.autocast("cpu", enabled=False):
-        return conv2d(image.permute(0, 3, 1, 2), filters.permute(0, 3, 1, 2))[0, :, :, 0].T
+        # one pixel has nothing to dilate; but with a single thread PyTorch asks oneDNN for dilated filters only
+        return conv2d(image.permute(0, 3, 1, 2), filters.permute(0, 3, 1, 2), dilation=(1, 2))[0, :, :, 0].T
 
 
 def add_products(
@@ -70,8 +71,9 @@ _TALL = 4096  # rows of a product that is a convolution
 def add_gram(G: torch.Tensor, *parts: torch.Tensor) -> None:
     """Add the sum of BᵀB over the matrices B (n, N) of ``parts`` to the lower triangle of G, by half of the products.
 
-    Products are in the dtype of the parts, float32 or float64, and so are sums over parts, which convolutions have in that of G.
-    For B of shape (r, n, N), the r products are summed up in the dtype of G.
+    Products are in the dtype of the parts, float32 or float64. Sums over parts are in that dtype, too, but where convolutions
+    multiply in that of G, and up to 4096 rows are held once more, transposed. For B of shape (r, n, N), the r products are
+    summed up in the dtype of G.
     """
     first, N = parts[0], parts[0].shape[-1]
     if first.ndim == 2 and _by_convolution(N, N, min(map(len, parts)), *parts):
@@ -129,8 +131,8 @@ def gram(B: torch.Tensor) -> torch.Tensor:
 def thin_product(A: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     """A @ c for A (n, m) and few columns c (m, r): as (cᵀAᵀ)ᵀ, of more than two columns with zeros up to a multiple of four.
 
-    On a CPU each thread has a part of the rows of A, at least 64 of them: the libraries give some of these products to one
-    thread, however large A is. A single column beside an A whose rows are contiguous is left to them.
+    On a CPU each thread has a part of the rows of A, at least 64 of them, for up to 32 columns and more than 2¹⁶ numbers of A:
+    the libraries give some of these products to one thread. A single column beside an A whose rows are contiguous is left to them.
     """
     r, (n, m) = c.shape[1], A.shape
     if r == 1 and A.stride(1) == 1:

@@ -37,7 +37,7 @@ def normal(*shape, dtype=torch.float32, seed=0):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("n, m, k", [(5, 3, 4), (300, 400, 150), (1000, 64, 300), (330, 1030, 64), (100, 2000, 300), (300, 1030, 64), (300, 300, 0)])
+@pytest.mark.parametrize("n, m, k", [(5, 3, 4), (300, 400, 150), (1000, 64, 300), (330, 1030, 64), (100, 2000, 300), (300, 1030, 64), (2000, 2000, 32), (300, 300, 0)])
 @pytest.mark.parametrize("layout", ["rows", "columns", "a view"])
 def test_add_products(n, m, k, dtype, layout, half_width):
     """Against float64, whatever the strides, into a view, by blocks of rows, and what was there counts once."""
@@ -56,8 +56,24 @@ def test_add_products(n, m, k, dtype, layout, half_width):
         exact = start.double() + X.double() @ Y.double().T
         add_products(out.fill_(torch.nan), X, Y, start=start)
         assert ((out - exact).abs() <= bound).all()
-    wide = dtype == torch.float32 and half_width and n * m * k >= 2**24 and n * k > 20480
+    wide = dtype == torch.float32 and half_width and min(n, m, k) >= 64 and n * m * k >= 2**24 and n * k > 20480
     assert ("convolution" in heard.ran) == wide and ("addmm" in heard.ran) != wide
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_convolution_is_handed_to_onednn(threads, monkeypatch):
+    """Also with a single thread, and in the blocks that the library has."""
+    monkeypatch.setattr(products, "_half_width", lambda: True)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.profiler.profile() as seen:
+            add_products(torch.zeros(210, 4000), normal(210, 100), normal(4000, 100, seed=1))
+            gram(normal(300, 4 * PANEL))
+    finally:
+        torch.set_num_threads(before)
+    assert sum(event.count for event in seen.key_averages() if event.key == "aten::mkldnn_convolution") == 1 + 4
 
 
 def test_a_convolution_stays_in_float32_under_autocast(half_width):
@@ -147,12 +163,12 @@ def test_wide_parts_by_either_way(rows, sums, half_width):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("r", range(1, 10))
+@pytest.mark.parametrize("r", [*range(1, 10), 33])
 def test_thin_product(r, dtype, monkeypatch):
     """A matrix times a few columns, whatever the strides of both, also where threads have parts of its rows and some are over."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     rng = torch.Generator().manual_seed(r)
-    for n, m in ((70, 50), (400, 170), (127, 520)):
+    for n, m in ((70, 50), (400, 170), (127, 520), (150, 500)):
         wide = torch.randn(n, m + 10, generator=rng, dtype=dtype)
         c = torch.randn(m, r, generator=rng, dtype=dtype)
         high = torch.randn(m + 10, n, generator=rng, dtype=dtype)
@@ -160,7 +176,7 @@ def test_thin_product(r, dtype, monkeypatch):
             for columns in (c, c.T.contiguous().T):
                 with Heard() as heard:
                     out = thin_product(A, columns)
-                cut = (r > 1 or A.stride(1) > 1) and n * m > 2**16 and n >= 128  # a part of 64 rows for two threads or more
+                cut = 32 >= r and (r > 1 or A.stride(1) > 1) and n * m > 2**16 and n >= 128  # a part of 64 rows for two threads or more
                 assert ("bmm" in heard.ran) == cut
                 assert out.shape == (n, r) and out.dtype == dtype
                 assert torch.allclose(out.double(), A.double() @ c.double(), atol=100 * (m / 50) ** 0.5 * torch.finfo(dtype).eps)
