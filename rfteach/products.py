@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import conv2d, pad
 
-from .arrays import block_bytes, needs_grad, tiles
+from .arrays import block_bytes, needs_grad, row_blocks
 
 # %% ../nbs/00h_products.ipynb #0b0d0007
 @cache
@@ -31,11 +31,12 @@ def _half_width() -> bool:
 
 
 _IMAGE = 20480  # numbers: PyTorch hands no smaller image to oneDNN
+_LONG = 8192  # numbers of a row: of longer ones the memory budget holds too few
 
 
 def _by_convolution(n, m, k, *tensors):
     """Whether a product of these sizes, of these tensors, is faster as a convolution."""
-    large = min(n, m, k) >= 64 and n * k > _IMAGE and n * m * k >= 2**24
+    large = 64 <= min(n, m, k) and k <= _LONG and n * k > _IMAGE and n * m * k >= 2**24
     single = all(T.dtype == torch.float32 and T.is_cpu for T in tensors)
     return large and single and _half_width() and torch.backends.mkldnn.enabled
 
@@ -53,15 +54,16 @@ def add_products(
 ) -> None:
     """Write S + α X Yᵀ into ``out`` (n, m), for X (n, k) and Y (m, k): α times the inner products of their rows.
 
-    S is what is there, or ``start`` (m,) for each row. In blocks of no more than the memory budget, where a convolution has
-    memory of its own.
+    S is what is there, or ``start`` (m,) for each row. Where convolutions multiply, in blocks whose results, and
+    copies of rows of Y, are no larger than the memory budget each.
     """
     if not _by_convolution(*out.shape, X.shape[1], out, X, Y):
         torch.addmm(out if start is None else start, X, Y.T, alpha=alpha, out=out)
         return
-    for rows, cols in tiles(*out.shape, 4, out.device):
-        part = out[rows, cols]
-        torch.add(part if start is None else start[cols], _convolved(X[rows], Y[cols]), alpha=alpha, out=part)
+    for cols in row_blocks(len(Y), 4 * Y.shape[1], Y.device):  # oneDNN copies these rows of Y
+        for rows in row_blocks(len(X), 4 * (cols.stop - cols.start), X.device):
+            part = out[rows, cols]
+            torch.add(part if start is None else start[cols], _convolved(X[rows], Y[cols]), alpha=alpha, out=part)
 
 # %% ../nbs/00h_products.ipynb #0b0d000b
 PANEL = 96  # columns; in float64 a width that is no multiple of it can cost a third
@@ -76,7 +78,7 @@ def add_gram(G: torch.Tensor, *parts: torch.Tensor) -> None:
     summed up in the dtype of G.
     """
     first, N = parts[0], parts[0].shape[-1]
-    if first.ndim == 2 and _by_convolution(N, N, min(map(len, parts)), *parts):
+    if first.ndim == 2 and _by_convolution(N, N, min(_TALL, *map(len, parts)), *parts):
         for B in parts:
             for C in B.tensor_split(-(-len(B) // _TALL)):
                 C = C.T.contiguous()
