@@ -17,8 +17,7 @@ from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
-from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, empty
-from .arrays import power_of_two, resolve_device, row_blocks
+from .arrays import ArrayLike, Like, all_or_nothing, as_tensor, power_of_two, resolve_device, row_blocks
 from .checks import choice, flag, number, penalties, weights
 from .copies import merge_copies, spread_of_copies
 from .estimators import Classifier, Model, Regressor, Supervised
@@ -26,6 +25,7 @@ from .features import RandomFourierFeatures, row_features
 from .intervals import LawMixin, ProbabilityMixin, by_others
 from .moments import Moments, Triangle, block_weights
 from .processes import collective, share_attributes
+from .products import rows_for_gram
 from .ridge import centred, factorise, solve_auto, solve_in_range, solve_qr
 from .streaming import Stream, Streaming, no_rows
 from .uncertainty import law_of_spectrum
@@ -37,11 +37,11 @@ _LEFT_OUT, _COVARIANCE = 1000, 2**22  # rows whose residuals are kept; numbers f
 class _Table:
     """Rows [a, y] and weights: ``part(rows)`` has those of a slice, ``blocks()`` walks through the slices ``spans``.
 
-    Held as a whole if ``held``; ``facts`` has what `block_weights` says of each block; ``even`` says that all weights are one.
+    Held as a whole if ``held``; ``facts`` has what `block_weights` says of each block.
     """
 
-    def __init__(self, part, spans, facts, N, fit_intercept, held, even):
-        self.part, self.blocks, self.facts, self.even = part, lambda: map(part, spans), facts, even
+    def __init__(self, part, spans, facts, N, fit_intercept, held):
+        self.part, self.blocks, self.facts = part, lambda: map(part, spans), facts
         self.N, self.fit_intercept = N, fit_intercept
         self.whole = tuple(map(torch.cat, zip(*self.blocks()))) if held else None
         self.tol = 1e-7 if self.whole is None else 32 * torch.finfo(self.whole[0].dtype).eps * N
@@ -56,7 +56,7 @@ class _Table:
             if sums is None:
                 kind = Triangle if orthogonal else Moments
                 sums = kind(B.shape[1], self.fit_intercept, B.device)
-            sums.add(B, None if self.even else w, *facts)
+            sums.add(B, *facts)
         self.sums, self.few = sums, tuple(map(torch.cat, zip(*few)))
         return sums
 
@@ -246,12 +246,12 @@ class _FeatureRidge(Streaming, _Mapped):
         features = self._row_features(X, like)
 
         def part(rows):
-            B = empty((rows.stop - rows.start, D), w.dtype, self._device)
+            B = rows_for_gram(rows.stop - rows.start, D, w.dtype, self._device)
             features(rows, out=B[:, :N])
             B[:, N:] = y[rows]
             return B, w[rows]
 
-        return _Table(part, spans, block_weights(w, spans), N, self.fit_intercept, held=n <= N, even=bool((w == 1).all()))
+        return _Table(part, spans, block_weights(w, spans), N, self.fit_intercept, held=n <= N)
 
     def _solve(self, table, unit, scale, copies):
         """Coefficients, means, penalty, its spectrum if one was chosen; and whether by orthogonal transformations, where

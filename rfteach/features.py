@@ -170,7 +170,7 @@ def _fill_waves(X, W, b, functions, scale, Z):
             product = torch.from_numpy(X[rows] @ W[cols].T.numpy())
             torch.add(product, offset[cols], out=angle)
         else:
-            add_products(angle, X[rows], W[cols], start=offset[cols])
+            add_products(angle, X[rows], W[cols], offset[cols])
         for k in reversed(range(len(functions))):  # the first one last: it overwrites the angles
             part = Z[rows, k * M + cols.start : k * M + cols.stop]
             into = _INTO.get(functions[k])

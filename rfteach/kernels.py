@@ -32,8 +32,7 @@ def _squared_distances(X, Y, bandwidth, factor, side=None):
     threshold, squares = cancelled * (farthest(u) + farthest(v)), bandwidth**2 if centre is None else 1.0
 
     def tile(rows, cols, s):
-        torch.add(u[rows, None], v[cols], out=s)
-        add_products(s, left[rows] / squares, right[cols], alpha=-2 * factor)
+        add_products(s, -2 * factor * left[rows] / squares, right[cols], v[cols], u[rows])
         if X is Y:
             itself = s.diagonal(rows.start - cols.start)  # nothing, where the tile does not reach the diagonal
             itself.fill_(math.copysign(math.inf, factor))

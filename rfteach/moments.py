@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from .arrays import row_blocks
-from .products import add_gram, symmetric_
+from .arrays import block_bytes
+from .products import add_gram, copy_rows, rows_for_gram, symmetric_
 from .ridge import Spectrum, cholesky, factor_solve, reduced_svd, solve_qr
 
 # %% ../nbs/03e_moments.ipynb #03b00012
@@ -98,7 +98,7 @@ class _Summed(Sharing):
         return self.G
 
     def add(self, B: torch.Tensor, w: torch.Tensor | None, weight: float, n: int) -> None:
-        """Take in the rows of B, which are kept and overwritten, with weights w (or None), as `block_weights` says."""
+        """Take in the rows of B, which are kept and overwritten; as `block_weights` says, with weights w, None where all are one."""
         self.eps = max(self.eps, torch.finfo(B.dtype).eps)
         if weight == 0:
             return
@@ -119,17 +119,17 @@ class _Summed(Sharing):
             self._merge_batch()
 
     def _multiply(self):
-        """Add the products of the rows that are held to G, those of four runs in their dtype."""
-        parts = [part for B in self.batch.release(self.run) for part in self._runs(B)]
-        for i in range(0, len(parts), 4):
-            add_gram(self._own(), *parts[i : i + 4])
+        """Add the products of the rows that are held to G, those of some four runs in their dtype."""
+        for B in self.batch.release(self.run):
+            for part in self._parts(B):
+                add_gram(self._own(), part)
 
-    def _runs(self, B):
-        """Parts of the rows of B whose products may be added up in its dtype; on a card many at a time, (r, run, D)."""
+    def _parts(self, B):
+        """Parts of the rows of B whose products may be added up in its dtype; on a card many runs at a time, (r, run, D)."""
         if B.dtype == self.G.dtype:
             return [B]
         if B.is_cpu:
-            return B.tensor_split(max(1, round(len(B) / self.run)))
+            return B.tensor_split(max(1, round(len(B) / (4 * self.run))))
         short = -len(B) % self.run
         return [(pad(B, (0, 0, 0, short)) if short else B).unflatten(0, (-1, self.run))]
 
@@ -263,7 +263,7 @@ class Triangle(Sharing):
         return copy(self)
 
     def add(self, B: torch.Tensor, w: torch.Tensor | None, weight: float, n: int) -> None:
-        """Take in the rows of B with weights w (or None); as `block_weights` says."""
+        """Take in the rows of B; as `block_weights` says, with weights w, None where all are one."""
         B = B.to(self.rows)
         if self.fit_intercept:
             B = torch.cat([torch.ones_like(B[:, :1]), B], 1)
@@ -325,22 +325,26 @@ class Triangle(Sharing):
         return solve_qr(A, y, lam), means, 0.0
 
 # %% ../nbs/03e_moments.ipynb #03b0001a
-def block_weights(w: torch.Tensor | None, blocks: Sequence[slice]) -> list[tuple[float, int]]:
-    """The weight of each block and how many of its rows have one, for all at once: a card is asked once."""
-    if w is None:
-        return [(float(rows.stop - rows.start), rows.stop - rows.start) for rows in blocks]
+def block_weights(
+    w: torch.Tensor | None, blocks: Sequence[slice]
+) -> list[tuple[torch.Tensor | None, float, int]]:
+    """Weights of the rows of each block, None where all are one, their sum, and how many are not zero; a card is asked once for all."""
+    if w is None or bool((w == 1).all()):
+        return [(None, float(rows.stop - rows.start), rows.stop - rows.start) for rows in blocks]
     parts = [w[rows] for rows in blocks]
-    counts = torch.stack([(part > 0).sum().to(w) for part in parts])
-    weights = torch.stack([part.sum() for part in parts])
-    return [(a, int(n)) for a, n in torch.stack([weights, counts], 1).tolist()]
+    facts = torch.stack([torch.stack([part.sum(), (part > 0).sum().to(w)]) for part in parts])
+    return [(part, weight, int(n)) for part, (weight, n) in zip(parts, facts.tolist(), strict=True)]
 
 
 def add_rows(
     sums: Moments | Triangle, A: torch.Tensor, y: torch.Tensor, w: torch.Tensor | None, dtype: torch.dtype
 ) -> None:
-    """Feed rows of A and y to sums, by blocks of twice the memory budget: products like them tall."""
-    D = A.shape[1] + y.shape[1]
-    blocks = list(row_blocks(len(A), D * dtype.itemsize // 2, A.device))
+    """Feed rows of A and y to sums, by blocks of some twice the memory budget: products like them tall."""
+    (n, N), D = A.shape, A.shape[1] + y.shape[1]
+    cuts = np.linspace(0, n, 1 + max(1, round(n * D * dtype.itemsize / 2 / block_bytes(A.device)))).astype(int)
+    blocks = [slice(*ends) for ends in zip(cuts[:-1], cuts[1:])]
     for rows, facts in zip(blocks, block_weights(w, blocks), strict=True):
-        block = torch.cat([A[rows].to(dtype), y[rows].to(dtype)], 1)
-        sums.add(block, None if w is None else w[rows], *facts)
+        B = rows_for_gram(rows.stop - rows.start, D, dtype, A.device)
+        copy_rows(A[rows], B[:, :N])
+        B[:, N:] = y[rows]
+        sums.add(B, *facts)

@@ -376,8 +376,8 @@ class StreamingRidge(_Streaming):
         is beyond 1e5 or so; several times slower.
     dtype : {None, "float32", "float64"}, default None
         Arithmetic of the products of "gram"; None stands for that of the rows, and for float64 where
-        squares may leave the range of float32. Products in float32 are summed up in float32 over runs of
-        some 1024 rows, 1536 at most, and on a CPU over four runs, and in float64 from there on: a sum of products a b is off by at
+        squares may leave the range of float32. Products in float32 are summed up in float32 over
+        some 4096 rows, 6144 at most, on a card over 1024, and in float64 from there on: a sum of products a b is off by at
         most about 6144 · 2⁻²⁴ = 4e-4 of the sum of their sizes however many rows there are, and typically by
         2e-6 of it or less. "qr" is in float64.
     device : str, torch.device or None, default None

@@ -30,7 +30,7 @@ SETTINGS = [
     "Spectrum.parts", "Spectrum.w", "Stream.N", "Stream.X", "Stream.Y", "Stream.alphas",
     "Stream.features", "Stream.v", "Talk.T", "Triangle.D", "Triangle.N", "Triangle.w",
     "Uniform.T", "Uniform.bounds", "Uniform.w", "WaveAnova.u", "WaveFeatures.weights",
-    "Waves.scale", "X_test", "add_gram.G", "add_gram.parts", "add_rows.w", "add_up", "alt",
+    "Waves.scale", "X_test", "add_gram.G", "add_rows.w", "add_up", "alt",
     "anova", "answer", "any_code", "args", "argv", "attn_mask", "average_attn_weights",
     "ax", "axes", "backend", "batch_first", "batches", "begin_at_centers.factor",
     "best_range.model", "best_range.tried", "best_range.w", "bias", "block_weights.w",

@@ -10,7 +10,7 @@ from rfteach import products
 from rfteach.arrays import memory_budget
 from rfteach.features import fourier_features
 from rfteach.kernels import Gaussian
-from rfteach.products import PANEL, add_gram, add_products, gram, thin_product
+from rfteach.products import PANEL, add_gram, add_products, copy_rows, gram, rows_for_gram, thin_product
 
 
 class Heard(TorchDispatchMode):
@@ -40,22 +40,20 @@ def normal(*shape, dtype=torch.float32, seed=0):
 @pytest.mark.parametrize("n, m, k", [(5, 3, 4), (300, 400, 150), (1000, 64, 300), (330, 1030, 64), (100, 2000, 300), (300, 1030, 64), (2000, 2000, 32), (100, 100, 8200), (300, 300, 0)])
 @pytest.mark.parametrize("layout", ["rows", "columns", "a view"])
 def test_add_products(n, m, k, dtype, layout, half_width):
-    """Against float64, whatever the strides, into a view, by blocks of rows, and what was there counts once."""
+    """Against float64, whatever the strides, into a view, by blocks of rows, and what was there counts once, or not at all."""
     X, Y, out = normal(n, k, dtype=dtype), normal(m, k, dtype=dtype, seed=1), normal(n, m, dtype=dtype, seed=2)
-    start = normal(m, dtype=dtype, seed=3)
+    v, u = normal(m, dtype=dtype, seed=3), normal(n, dtype=dtype, seed=4)
     if layout == "columns":
-        X, Y = X.T.contiguous().T, Y.T.contiguous().T
+        X, Y, out = X.T.contiguous().T, Y.T.contiguous().T, out.T.contiguous().T
     if layout == "a view":
         X, Y, out = X.repeat(1, 2)[:, :k], Y.repeat(2, 1)[m:], out.repeat_interleave(2, 1)[:, ::2]
-    exact = out.double() - 1.5 * X.double() @ Y.double().T
-    sizes = out.double().abs() + 1.5 * X.double().abs() @ Y.double().abs().T
-    bound = (k + 4) * torch.finfo(dtype).eps * (sizes + start.double().abs())
+    product, sizes = X.double() @ Y.double().T, X.double().abs() @ Y.double().abs().T
+    starts = out.clone().double(), v.double().expand(n, m), v.double() + u.double()[:, None]
     with memory_budget(2**18), Heard() as heard:
-        add_products(out, X, Y, alpha=-1.5)
-        assert ((out - exact).abs() <= bound).all()
-        exact = start.double() + X.double() @ Y.double().T
-        add_products(out.fill_(torch.nan), X, Y, start=start)
-        assert ((out - exact).abs() <= bound).all()
+        for start, vectors in zip(starts, [(), (v,), (v, u)], strict=True):
+            add_products(out.fill_(torch.nan) if vectors else out, X, Y, *vectors)
+            bound = (k + 4) * torch.finfo(dtype).eps * (sizes + start.abs() + v.double().abs())
+            assert ((out - start - product).abs() <= bound).all()
     wide = dtype == torch.float32 and half_width and min(n, m, k) >= 64 and k < 8200 and n * m * k >= 2**24 and n * k > 20480
     assert ("convolution" in heard.ran) == wide and ("addmm" in heard.ran) != wide
 
@@ -144,18 +142,20 @@ def test_gram_of_many_rows(dtype, columns, half_width):
     exact = B.double().T @ B.double()
     with Heard() as heard:
         G = gram(B)
-    assert ("convolution" in heard.ran) == (half_width and dtype == torch.float32)
+    wide = half_width and dtype == torch.float32
+    assert heard.ran.count("convolution") == (2 * -(-columns // PANEL) if wide else 0)  # of 4500 rows each
     assert torch.equal(G, G.T)
     assert (G - exact).abs().max() < 30 * torch.finfo(dtype).eps * 5000
 
 
 @pytest.mark.parametrize("rows, sums", [("float32", "float64"), ("float32", "float32")])
 def test_wide_parts_by_either_way(rows, sums, half_width):
-    """Sums of parts of which one is taller than a product; above the diagonal the triangle stays as it was."""
-    parts = [normal(n, 600, dtype=getattr(torch, rows), seed=n) for n in (70, 4200, 500)]
+    """Sums of parts of which one is taller than two products; above the diagonal the triangle stays as it was."""
+    parts = [normal(n, 600, dtype=getattr(torch, rows), seed=n) for n in (70, 6500, 500)]
     G = torch.ones(600, 600, dtype=getattr(torch, sums))
     with Heard() as heard:
-        add_gram(G, *parts)
+        for B in parts:
+            add_gram(G, B)
     exact = (1 + sum(B.double().T @ B.double() for B in parts)).tril() + torch.ones(600, 600).triu(1)
     assert (G - exact).tril().abs().max() < 2e-2
     assert torch.equal(G.triu(PANEL), exact.triu(PANEL).to(G.dtype))
@@ -200,15 +200,16 @@ def test_products_are_added_to_the_lower_triangle(dtype, columns, layout):
 
 @pytest.mark.parametrize("rows, sums", [("float32", "float64"), ("float64", "float64"), ("float32", "float32")])
 @pytest.mark.parametrize("runs", [(), (2,)])
-def test_products_of_several_parts(rows, sums, runs):
-    """Their sum, against float64; and in float32 under autocast as well, which would take products down to half precision."""
+def test_sums_of_products(rows, sums, runs):
+    """Against float64; and in float32 under autocast as well, which would take products down to half precision."""
     rows, sums = getattr(torch, rows), getattr(torch, sums)
     parts = [torch.randn(*runs, n, 200, generator=torch.Generator().manual_seed(n)).to(rows) for n in (30, 1, 50)]
     exact = sum(B.double().flatten(0, -2).T @ B.double().flatten(0, -2) for B in parts)
     for autocast in {False, not runs}:
         G = torch.zeros(200, 200, dtype=sums)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            add_gram(G, *parts)
+            for B in parts:
+                add_gram(G, B)
         assert (G - exact).tril().abs().max() < 2000 * torch.finfo(rows).eps
 
 
@@ -220,3 +221,17 @@ def test_products_are_added_where_they_belong_and_not_copied(dtype, runs, half_w
         with Heard() as heard:  # the second lies as a convolution wants it, so nothing is copied for it
             add_gram(torch.zeros(700, 700, dtype=torch.float64), B)
         assert {"addmm_", "add_"} & set(heard.ran) and "copy_" not in heard.ran
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [100, 4300])
+def test_rows_laid_out_for_their_products(n, dtype, half_width):
+    """What `rows_for_gram` gives is multiplied as it is; rows written into it, also from another dtype, are those rows."""
+    rows = normal(n, 500, dtype=torch.float32)
+    B = rows_for_gram(n, 500, dtype)
+    copy_rows(rows, B)
+    assert B.dtype == dtype and torch.equal(B, rows.to(dtype))
+    with Heard() as heard:
+        add_gram(torch.zeros(500, 500, dtype=dtype), B)
+    assert "copy_" not in heard.ran
+    assert ("convolution" in heard.ran) == (half_width and dtype == torch.float32)

@@ -29,6 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+from rfteach import moments
 from rfteach.arrays import memory_budget
 from rfteach.conjugate import KernelRidgeRegressor
 from rfteach.features import RandomFourierFeatures
@@ -472,6 +473,25 @@ def test_error_of_float32_sums(size, weights):
     B = abs(np.column_stack([A, y]).astype(float)) * np.sqrt(w if weights else np.ones(20000))[:, None]
     B += abs(B).mean(0)  # room for the shift by the mean
     assert (abs(G["float32"] - G["float64"]) <= (RUN + 8 * 2.0**-24) * np.tril(B.T @ B)).all()
+
+
+@pytest.mark.parametrize("size, budget", [(100, 2**23), (1500, 2**23), (20000, 2**23), (20000, 2**16)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_heights_of_blocks_and_of_products(size, budget, dtype, monkeypatch):
+    """Blocks within three memory budgets; products of at most 6144 rows in float32, of 1024 or more but those at a batch's end."""
+    blocks_made, multiplied = [], []
+    make, add = moments.rows_for_gram, moments.add_gram
+    monkeypatch.setattr(moments, "rows_for_gram", lambda n, *args: blocks_made.append(n) or make(n, *args))
+    monkeypatch.setattr(moments, "add_gram", lambda G, B: multiplied.append(len(B)) or add(G, B))
+    X = torch.from_numpy(system(20000, 7)[0]).to(dtype)
+    with memory_budget(budget):
+        model = StreamingRidge()
+        for rows in blocks(20000, size):
+            model.partial_fit(X[rows], X[rows, 0])
+        model.coef_
+    assert sum(blocks_made) == sum(multiplied) == 20000
+    assert max(blocks_made) * 8 * dtype.itemsize <= 3 * budget and (size > 1500 or max(blocks_made) == size)
+    assert sum(n < 1024 for n in multiplied) <= 6 and (dtype == torch.float64 or max(multiplied) <= 6144)
 
 
 @pytest.mark.parametrize("dtype, far, weight, tolerance", [
