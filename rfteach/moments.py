@@ -329,11 +329,11 @@ def block_weights(
     w: torch.Tensor | None, blocks: Sequence[slice]
 ) -> list[tuple[torch.Tensor | None, float, int]]:
     """Weights of the rows of each block, None where all are one, their sum, and how many are not zero; a card is asked once for all."""
-    if w is None or bool((w == 1).all()):
+    if w is None:
         return [(None, float(rows.stop - rows.start), rows.stop - rows.start) for rows in blocks]
     parts = [w[rows] for rows in blocks]
-    facts = torch.stack([torch.stack([part.sum(), (part > 0).sum().to(w)]) for part in parts])
-    return [(part, weight, int(n)) for part, (weight, n) in zip(parts, facts.tolist(), strict=True)]
+    facts = torch.stack([torch.stack([part.sum(), (part > 0).sum().to(w), (part == 1).all().to(w)]) for part in parts])
+    return [(None if ones else part, weight, int(n)) for part, (weight, n, ones) in zip(parts, facts.tolist(), strict=True)]
 
 
 def add_rows(
@@ -341,7 +341,7 @@ def add_rows(
 ) -> None:
     """Feed rows of A and y to sums, by blocks of some twice the memory budget: products like them tall."""
     (n, N), D = A.shape, A.shape[1] + y.shape[1]
-    cuts = np.linspace(0, n, 1 + max(1, round(n * D * dtype.itemsize / 2 / block_bytes(A.device)))).astype(int)
+    cuts = np.linspace(0, n, 1 + max(1, round(n * D * dtype.itemsize / 2 / block_bytes(A.device)))).astype(int).tolist()
     blocks = [slice(*ends) for ends in zip(cuts[:-1], cuts[1:])]
     for rows, facts in zip(blocks, block_weights(w, blocks), strict=True):
         B = rows_for_gram(rows.stop - rows.start, D, dtype, A.device)

@@ -81,8 +81,8 @@ def rows_for_gram(n: int, N: int, dtype: torch.dtype, device: Device = "cpu") ->
 def add_gram(G: torch.Tensor, B: torch.Tensor) -> None:
     """Add BᵀB, for B (n, N), to the lower triangle of G, by half of the products.
 
-    They are in the dtype of B, float32 or float64. Where convolutions multiply, some 4096 rows at a time are held once more, transposed,
-    unless `rows_for_gram` has made B. For B of shape (r, n, N), the r products are summed up in the dtype of G.
+    They are in the dtype of B, float32 or float64. Where convolutions multiply, some 4096 rows at a time are held once more,
+    transposed, but not where B is no taller and `rows_for_gram` has made it. For B of shape (r, n, N), the r products are summed up in the dtype of G.
     """
     N = B.shape[-1]
     if B.ndim == 2 and _by_convolution(N, N, min(_TALL, len(B)), B):
