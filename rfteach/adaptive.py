@@ -295,7 +295,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         Parts of the rows that are left out, one at a time, of all that ``fit`` does, as in
         `rfteach.selection.left_out_parts`. Where a constant or a plane has the smaller error on them, it
         takes the place of the waves. None: the waves whatever their error, in a fraction of the time.
-    random_state : see `rfteach.arrays.random_generator`, default None
+    random_state : None, int, numpy Generator or RandomState, torch.Generator, default None
         For the rows, and the waves if these are random.
     device : str, torch.device or None, default None
         Where to compute; None means where the data is.
@@ -351,6 +351,8 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         Iterations in both stages; of two starts the better one counts.
     n_scouting_ : int
         Iterations in the first stage.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 

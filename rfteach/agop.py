@@ -467,7 +467,7 @@ class _Machine(Model):
         if solver != "direct":
             places, predictions = places[:0], predictions[:0]
         if solver == "direct":
-            self.alpha_, a, b = last.lam, last.coef, last.intercept
+            self.alpha_, a, b = float(last.lam), last.coef, last.intercept
             if len(U) > len(a):
                 places = np.arange(len(a), len(U))  # the others had a part in the metric
                 self.alpha_, a, b, left = self._around(U, Y, w, last.lam)
@@ -588,6 +588,8 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     coef_ : numpy.ndarray of shape (m,) or (k, m)
     intercept_ : float or numpy.ndarray of shape (k,)
         The prediction is the intercept plus Σ coef_i k(x, centers_i).
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
     n_features_in_ : int
         Number d of inputs.
     feature_names_in_ : numpy.ndarray of shape (d,)
@@ -636,7 +638,7 @@ random_state, device, verbose
     calibration_ : tuple of float and numpy.ndarray of shape (k,)
         The a of (14.13), and offsets of zero, that make probabilities of values; from ``left_out_``.
     n_rounds_, learned_, metric_, relevance_, directions_, shares_, error_, errors_, alpha_, kernel_, solver_, \
-centers_, coef_, intercept_, n_features_in_, feature_names_in_
+centers_, coef_, intercept_, left_out_, n_features_in_, feature_names_in_
         As for `RFMRegressor`; ``coef_`` of shape (m,) for two classes, else (k, m).
 
     Examples

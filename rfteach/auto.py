@@ -300,7 +300,7 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     memory : float or None, default None
         Bytes that a kernel matrix of all rows may take; None: half of the machine's memory.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default 0
-        For the order of the rows, of which the first ones are raced on.
+        For the order of the rows, of which the first ones are raced on. The default gives the same rows the same model.
     device : str, torch.device or None, default None
         Where to compute; None means where the data is.
     verbose : bool, default False
@@ -327,6 +327,8 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
         the sum of all. Each has ``kernel``, ``metric``, ``centers``, ``coef`` and ``intercept``, and adds
         intercept + Σ coef k(metric(z), centers), or the plane coef · z + intercept where its kernel is None; in the
         units of y.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
     n_features_in_ : int
         Number d of inputs.
     feature_names_in_ : numpy.ndarray of shape (d,)
@@ -370,7 +372,7 @@ class AutoKernelClassifier(ProbabilityMixin, _Auto, Classifier):
     Attributes
     ----------
     classes_ : numpy.ndarray of shape (k,)
-    report_, error_, standard_error_, relevance_, n_rows_, table_, members_, n_features_in_, feature_names_in_
+    report_, error_, standard_error_, relevance_, n_rows_, table_, members_, left_out_, n_features_in_, feature_names_in_
         As for `AutoKernelRegressor`; ``error_`` is that of the values ±1, mean over the classes, and the members add up
         to the values f of (14.13).
     calibration_ : tuple of float and numpy.ndarray of shape (k,)

@@ -596,7 +596,9 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         tried, and where the best epoch is the first or none, a quarter of step and directions. No epoch at all, which
         is the constant, is a choice, too. False runs ``max_iter`` epochs, and takes the mean of the last.
     validation_fraction : float, default 0.1
+        Share of the rows in a part that is held out.
     n_iter_no_change : int, default 5
+        Epochs that do not make the validation loss less by a thousandth, at which training ends.
     device : str, torch.device or None, default None
         Where to compute; None is where X is. Results go back to where the data came from.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default None
@@ -613,13 +615,19 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         What is added to predictions.
     kernel_ : rfteach.kernels.Kernel
     history_ : dict of str to list
-        By epoch: "loss" (mean squared residual before each step), "seconds", and "validation_loss" where rows were
-        held out.
+        By epoch: "loss" (mean squared residual before each step), "seconds", and "validation_loss" where one part of the
+        rows was held out (by default from 5000 on); of several parts ``validation_loss_`` has the mean.
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out, after 0, 1, 2, … epochs; empty where none were, and after
         ``partial_fit``.
     n_iter_, batch_size_, step_size_, step_factor_, delay_, n_eigen_ : int, int, float, float, int, int
         Epochs that were run, and what was used in them; the step was ``step_size_`` times ``step_factor_``.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
+    n_features_in_ : int
+        Number d of inputs.
+    feature_names_in_ : numpy.ndarray of shape (d,)
+        Names of the inputs, where X had names.
 
     Notes
     -----
@@ -666,7 +674,11 @@ class CentersClassifier(ProbabilityMixin, _AtCenters, DescendingClassifier):
         Coefficients of the kernel functions at the centres.
     intercept_ : numpy.ndarray of shape (r,), or (1,) for two classes
         Means of the targets.
+    calibration_ : tuple of float and numpy.ndarray of shape (r,)
+        The a of (14.13), and offsets of zero, that make probabilities of values; from ``left_out_``.
     centers_, kernel_, history_, validation_loss_, n_iter_, batch_size_, step_size_, step_factor_, delay_, n_eigen_
+        As for `CentersRegressor`.
+    left_out_, n_features_in_, feature_names_in_
         As for `CentersRegressor`.
 
     References

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from .arrays import Array, ArrayLike, as_tensor, empty, power_of_two, row_blocks, tiles
 from .bandwidth import fit_kernel
 from .checks import flag, integer, number, same_rows
-from .copies import row_groups, row_hashes
+from .copies import row_groups, row_hashes, spread_of_copies
 from .estimators import Regressor, observations
 from .intervals import IntervalMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times, targets_of_rows
@@ -259,11 +259,11 @@ def _warn(residual, history, tol, max_iter, n_landmarks):
     message = f"gram_cg: after {n} steps (max_iter={max_iter}) the relative residual is {residual:.2g}, above tol={tol:g}; "
     half = history[n // 2 :]
     if n < max_iter or min(half) == 0:
-        message += "rounding in float64 lets it no nearer: raise lam or tol"
+        message += "rounding in float64 lets it no nearer: raise the penalty or tol"
     else:
         rate = (half[-1] / half[0]) ** (1 / max(1, len(half) - 1))
         more = f"about {math.ceil(math.log(tol / residual) / math.log(rate))} more" if rate < 0.999 else "far more"
-        message += f"at this rate it takes {more}: raise n_landmarks (now {n_landmarks}), max_iter or lam"
+        message += f"at this rate it takes {more}: raise n_landmarks (now {n_landmarks}), max_iter or the penalty"
     warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
@@ -473,6 +473,10 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
     intercept_ : float or numpy.ndarray of shape (k,)
     error_bound_ : float or numpy.ndarray of shape (k,)
         Bound on the error of the fit at the rows, in the units of y: root of its weighted mean square, (3.44).
+    alphas_, cv_errors_ : numpy.ndarray of shape (L,)
+        For "loo": penalties tried, and the weighted mean squared leave-one-out error of each, mean over the outputs.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
     n_iter_ : int
         Steps; one where a factorisation solves.
     n_features_in_ : int
@@ -542,14 +546,19 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
         U, means, total, many = U[few], means[few], total[few], len(rows) > _ROWS
         places = np.arange(len(rows))[-(_ROWS // 2) if many else 0 :]
         kernel = self.kernel_ = fit_kernel(self.kernel, self.bandwidth, U, means).own()
-        X, Y, U, self.alpha_ = X.detach().double(), Y.double() / units, U.double(), self.alpha
+        X, Y, U = X.detach().double(), Y.double() / units, U.double()
         w = X.new_ones(len(X)) if w is None else w.double()
+        for name in ("alphas_", "cv_errors_"):
+            vars(self).pop(name, None)  # of a fit before
         if self.alpha == "loo":
             height = standard_deviations(means, total)
             path = gram_path(kernel.gram(U, U), means / torch.where(height > 0, height, 1), total, **ways)
             self.alpha_ = float(path.lams[path.best])
             said = means * units - path.loo[:, path.best] * (height * units)
+            errors = torch.einsum("i,ilk->lk", total / total.sum(), (path.loo * height).square()) + spread_of_copies(X, Y, weight=w)
+            self.alphas_, self.cv_errors_ = path.lams.cpu().numpy(), (errors * units.square()).mean(1).cpu().numpy()
         else:
+            self.alpha_ = float(self.alpha)
             said = partial(_by_others, kernel, U, means * units, self.alpha_, total, self.fit_intercept)
         if len(X) <= _ROWS:
             K = kernel.gram(X, X)

@@ -466,6 +466,10 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         Leading eigenvalues of the kernel operator, and λ and β of the preconditioned kernel, (8.8).
     cache_, seconds_of_setup_ : {"full", "half", None}, float
         How rows were kept; seconds for kernel or feature map, preconditioner, batch size and step.
+    n_features_in_ : int
+        Number d of inputs.
+    feature_names_in_ : numpy.ndarray of shape (d,)
+        Names of the inputs, where X had names.
 
     Notes
     -----

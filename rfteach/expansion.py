@@ -21,7 +21,7 @@ from .checks import flag, integer
 from .estimators import Regressor, observations
 from .features import wave_features
 from .kernels import Kernel
-from .orderq import activation_function, sparse_frequencies
+from .orderq import activation_function, kernel_or_uniform, sparse_frequencies
 from .products import thin_product
 from .reach import best_range, ranges, reach_of, weighted_quantiles
 from .ridge import centred
@@ -148,8 +148,7 @@ def find_widths(
     kernel: Kernel | str, bandwidth: object, X: torch.Tensor, Y: torch.Tensor, w: torch.Tensor
 ) -> tuple[Kernel | str, np.ndarray]:
     """The kernel, or "uniform", and the bandwidths (d,), from the parameters of an estimator and its data."""
-    uniform = isinstance(kernel, str) and kernel == "uniform"
-    kernel = "gaussian" if uniform else kernel
+    kernel, uniform = kernel_or_uniform(kernel)
     if isinstance(bandwidth, str) and bandwidth == "scale":
         bandwidth = None
         if not isinstance(kernel, Kernel):

@@ -515,7 +515,7 @@ def row_features(
         shape = (m, Z.shape[1]) if out is None else tuple(out.shape)
         if Z.shape != shape:
             raise ValueError(f"{name} must make an array of shape {shape} of {m} rows, got {tuple(Z.shape)}")
-        return Z if out is None else out.copy_(Z)
+        return Z if out is None else out.copy_(Z.detach())
 
     return features
 

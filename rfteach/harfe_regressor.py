@@ -277,18 +277,21 @@ class HARFERegressor(IntervalMixin, SparseExpansion):
     supports_ : list of tuple of int
         The sets of inputs that the features were finally drawn on.
     order_ : int
+    activation_ : str or callable
     kernel_ : rfteach.kernels.Kernel or "uniform"
         With the bandwidth in use.
     bandwidth_ : numpy.ndarray of shape (d,)
     sparsity_ : int or list of int
-        For each output of y (n, k), the number of coefficients of the expansion that are not zero.
-    alpha_ : float or numpy.ndarray of shape (k,)
+        For each output of y (n, n_targets), the number of coefficients of the expansion that are not zero.
+    alpha_ : float or numpy.ndarray of shape (n_targets,)
         The penalty in use.
-    loo_error_ : float or numpy.ndarray of shape (k,)
+    loo_error_ : float or numpy.ndarray of shape (n_targets,)
         Leave-one-out error of the final ridge regression, over the variance of y. It does not count that the
         features were chosen on the same rows; ``error_`` does.
     active_inputs_ : numpy.ndarray of int
         Inputs with a total Sobol' index above 1 %.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 

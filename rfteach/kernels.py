@@ -29,10 +29,10 @@ def _squared_distances(X, Y, bandwidth, factor, side=None):
     cancelled = torch.finfo(X.dtype).eps ** (1 / 3)
     nearest, farthest, within = (torch.amin, torch.amax, torch.le) if factor > 0 else (torch.amax, torch.amin, torch.ge)
     u, v = factor * x2, factor * y2
-    threshold, squares = cancelled * (farthest(u) + farthest(v)), bandwidth**2 if centre is None else 1.0
+    threshold, unit = cancelled * (farthest(u) + farthest(v)), (bandwidth**2 if centre is None else 1.0) / (-2 * factor)
 
     def tile(rows, cols, s):
-        add_products(s, -2 * factor * left[rows] / squares, right[cols], v[cols], u[rows])
+        add_products(s, left[rows] / unit, right[cols], v[cols], u[rows])
         if X is Y:
             itself = s.diagonal(rows.start - cols.start)  # nothing, where the tile does not reach the diagonal
             itself.fill_(math.copysign(math.inf, factor))

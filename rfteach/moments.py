@@ -59,10 +59,16 @@ class _Batch(Sharing):
         for B in held:
             few.append(B)
             if sum(map(len, few)) >= most:
-                yield torch.cat(few) if len(few) > 1 else B
+                yield _joined(few)
                 few = []
         if few:
-            yield torch.cat(few)
+            yield _joined(few)
+
+
+def _joined(parts):
+    """Matrices below each other, laid out as their products need it; a single one as it is."""
+    n, first = sum(map(len, parts)), parts[0]
+    return first if len(parts) == 1 else torch.cat(parts, out=rows_for_gram(n, first.shape[1], first.dtype, first.device))
 
 # %% ../nbs/03e_moments.ipynb #03b00014
 class _Summed(Sharing):
@@ -119,8 +125,9 @@ class _Summed(Sharing):
             self._merge_batch()
 
     def _multiply(self):
-        """Add the products of the rows that are held to G, those of some four runs in their dtype."""
-        for B in self.batch.release(self.run):
+        """Add the products of the rows that are held to G, those of two to six runs in their dtype."""
+        own = all(B.dtype == self.G.dtype for B in self.batch.held)
+        for B in self.batch.release(self.run if own else 2 * self.run):
             for part in self._parts(B):
                 add_gram(self._own(), part)
 
@@ -341,7 +348,8 @@ def add_rows(
 ) -> None:
     """Feed rows of A and y to sums, by blocks of some twice the memory budget: products like them tall."""
     (n, N), D = A.shape, A.shape[1] + y.shape[1]
-    cuts = np.linspace(0, n, 1 + max(1, round(n * D * dtype.itemsize / 2 / block_bytes(A.device)))).astype(int).tolist()
+    pieces = min(n, max(1, round(n * D * dtype.itemsize / 2 / block_bytes(A.device))))
+    cuts = np.linspace(0, n, pieces + 1).astype(int).tolist()
     blocks = [slice(*ends) for ends in zip(cuts[:-1], cuts[1:])]
     for rows, facts in zip(blocks, block_weights(w, blocks), strict=True):
         B = rows_for_gram(rows.stop - rows.start, D, dtype, A.device)

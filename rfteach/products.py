@@ -54,8 +54,8 @@ def add_products(
 ) -> None:
     """Write S + X Yᵀ into ``out`` (n, m), for X (n, k) and Y (m, k): the inner products of their rows.
 
-    S is what is there, or for v (m,) the v_j, and with u (n,) as well the u_i + v_j. Where convolutions multiply, in blocks
-    whose results, and copies of rows of Y, are no larger than the memory budget each.
+    S is what is there; or S_ij = v_j with v (m,), and u_i + v_j with u (n,), which takes v beside it. Where convolutions multiply,
+    in blocks whose results, and copies of rows of Y, are no larger than the memory budget each.
     """
     if not _by_convolution(*out.shape, X.shape[1], out, X, Y):
         start = out if v is None else v if u is None else torch.add(u[:, None], v, out=out)
@@ -73,7 +73,7 @@ _TALL = 4096  # rows of a product that is a convolution
 
 
 def rows_for_gram(n: int, N: int, dtype: torch.dtype, device: Device = "cpu") -> torch.Tensor:
-    """A matrix (n, N) that is not filled yet, with the strides in which `add_gram` takes it as it is."""
+    """A matrix (n, N) that is not filled yet, laid out as `add_gram` multiplies: by columns where convolutions do."""
     B = empty((n, N), dtype, device)
     return B.view(N, n).T if _by_convolution(N, N, min(_TALL, n), B) else B
 
@@ -81,8 +81,9 @@ def rows_for_gram(n: int, N: int, dtype: torch.dtype, device: Device = "cpu") ->
 def add_gram(G: torch.Tensor, B: torch.Tensor) -> None:
     """Add BᵀB, for B (n, N), to the lower triangle of G, by half of the products.
 
-    They are in the dtype of B, float32 or float64. Where convolutions multiply, some 4096 rows at a time are held once more,
-    transposed, but not where B is no taller and `rows_for_gram` has made it. For B of shape (r, n, N), the r products are summed up in the dtype of G.
+    Products are in the dtype of B, float32 or float64. Where convolutions multiply, they are of 6144 rows at most, which are
+    held once more, by columns, unless that is how all of B lies. For B of shape (r, n, N), the r products are summed up in the
+    dtype of G.
     """
     N = B.shape[-1]
     if B.ndim == 2 and _by_convolution(N, N, min(_TALL, len(B)), B):
@@ -121,9 +122,10 @@ def _transposed(B):
 
 
 def copy_rows(B: torch.Tensor, out: torch.Tensor) -> None:
-    """Write B into ``out``, by as many rows as stay in the cache where the strides of one are those of the other transposed."""
-    for source, target in zip(B.split(256), out.split(256)):
-        target.copy_(source)
+    """Write B (n, N) into ``out`` (n, N); where that lies by columns, as many rows at a time as stay in the cache."""
+    few = max(256, 2**19 // max(1, B.shape[1])) if out.stride(0) == 1 else max(1, len(B))
+    for start in range(0, len(B), few):
+        out[start : start + few] = B[start : start + few]
 
 
 def symmetric_(G: torch.Tensor) -> torch.Tensor:

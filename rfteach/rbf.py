@@ -330,6 +330,10 @@ class _Network(LawMixin, Regressor):
         self.centers_, self.kernel_ = model.features_.centers_, model.features_.kernel_
         self.coef_, self.intercept_ = self._shaped(model.coef_), self._shaped(model.intercept_)
         self.alpha_ = model.alpha_
+        for name in ("alphas_", "cv_errors_"):
+            vars(self).pop(name, None)  # of a fit before
+            if hasattr(model, name):
+                setattr(self, name, getattr(model, name))
 
     def _conclude(self, X, Y, w):
         model = vars(self._model)
@@ -423,6 +427,12 @@ class RBFRegressor(_Network):
     intercept_ : float or numpy.ndarray of shape (k,)
     alpha_ : float
         The penalty in use.
+    alphas_, cv_errors_ : numpy.ndarray of shape (L,)
+        As for `RandomFeatureRidge`, for the bandwidth in use.
+    law_ : rfteach.uncertainty.Posterior
+        As for `RandomFeatureRidge`, with the centres' functions for features.
+    left_out_ : rfteach.intervals.LeftOut
+        As for `RandomFeatureRidge`.
     n_features_in_ : int
         Number d of inputs.
     feature_names_in_ : numpy.ndarray of shape (d,)

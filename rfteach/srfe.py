@@ -181,6 +181,8 @@ class SRFERegressor(IntervalMixin, SparseExpansion):
         Whether the bound was reached, with a relative gap of at most 1e-6.
     n_iter_ : int
         Steps of the longest path.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
     n_features_in_ : int
         Number d of inputs.
     feature_names_in_ : numpy.ndarray of shape (d,)

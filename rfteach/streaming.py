@@ -178,7 +178,7 @@ class Stream(Sharing):
             raise ValueError(f"y has {y.shape[1]} outputs, but earlier blocks had {self.k}")
         if A.device != self.place:
             raise ValueError(f"features are on {A.device}, but those of earlier blocks were on {self.place}")
-        add_rows(self.sums, A, y, w, _product_dtype(self.dtype, A, y, w))
+        add_rows(self.sums, A.detach(), y, w, _product_dtype(self.dtype, A, y, w))
         self.n_rows, self.solved, self.told = self.n_rows + n, None, None
 
     def draw(
@@ -377,7 +377,7 @@ class StreamingRidge(_Streaming):
     dtype : {None, "float32", "float64"}, default None
         Arithmetic of the products of "gram"; None stands for that of the rows, and for float64 where
         squares may leave the range of float32. Products in float32 are summed up in float32 over
-        some 4096 rows, 6144 at most, on a card over 1024, and in float64 from there on: a sum of products a b is off by at
+        2048 rows or more, 6144 at most, on a card over 1024, and in float64 from there on: a sum of products a b is off by at
         most about 6144 · 2⁻²⁴ = 4e-4 of the sum of their sizes however many rows there are, and typically by
         2e-6 of it or less. "qr" is in float64.
     device : str, torch.device or None, default None

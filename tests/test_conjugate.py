@@ -314,6 +314,25 @@ def test_bad_input_is_refused_by_name(call, error, words):
 
 
 # ---- the estimator
+def test_errors_of_the_penalties_are_those_of_fits_without_each_observation():
+    """One by one, with weights, two outputs in their own units, and a row that stands twice, of which both go; none for a number."""
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(25, 2)), rng.uniform(0.5, 2, 25)
+    X[7] = X[3]
+    Y = np.stack([np.sin(X[:, 0]), 100 * X[:, 1]], 1) + rng.normal(size=(25, 2))
+    model = KernelRidgeRegressor(Laplacian(1.0)).fit(X, Y, w)
+    assert model.alphas_.shape == model.cv_errors_.shape and model.alpha_ in model.alphas_
+    for j in (0, len(model.alphas_) // 2, -1):
+        squares = np.empty_like(Y)
+        for i in range(25):
+            others = (X != X[i]).any(1)
+            fit = KernelRidgeRegressor(Laplacian(1.0), alpha=model.alphas_[j]).fit(X[others], Y[others], w[others])
+            squares[i] = (fit.predict(X[i : i + 1])[0] - Y[i]) ** 2
+        assert model.cv_errors_[j] == pytest.approx((w @ squares / w.sum()).mean(), rel=1e-6)
+    model.set_params(alpha=1).fit(X, Y)
+    assert isinstance(model.alpha_, float) and not hasattr(model, "cv_errors_") and not hasattr(model, "alphas_")
+
+
 @pytest.mark.parametrize("model", [KernelRidgeRegressor(), KernelRidgeRegressor("laplacian", alpha=0.1)], ids=repr)
 def test_contract(model):
     check_estimator(model)

@@ -841,7 +841,7 @@ X9, Y9 = np.arange(18.0).reshape(9, 2), np.arange(9.0) ** 2
     (lambda: sparse_frequencies(5, 3, 4), ValueError, "q must be at most the number of inputs d = 3, got 4"),
     (lambda: sparse_frequencies(5, 3, 1.5), TypeError, "q must be an integer of at least 1, got 1.5"),
     (lambda: sparse_frequencies(5, 4, 2, complete=True), ValueError, r"n must be at least C\(4, 2\) = 6.*got 5"),
-    (lambda: sparse_frequencies(5, 3, 1, kernel="rbf"), ValueError, "kernel='rbf' is unknown"),
+    (lambda: sparse_frequencies(5, 3, 1, kernel="rbf"), ValueError, "kernel='rbf' is unknown; expected one of.* or 'uniform'"),
     (lambda: sparse_frequencies(5, 3, 1, bandwidth=[1, 2]), ValueError, "bandwidth has 2 entries.*3 columns"),
     (lambda: sparse_frequencies(5, 3, 1, bandwidth=0), ValueError, "bandwidth must be positive"),
     (lambda: sparse_frequencies(5, 3, 1, kernel=Gaussian(), bandwidth=1.0), ValueError, "is given beside a kernel"),

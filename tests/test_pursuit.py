@@ -354,6 +354,7 @@ GOOD = np.eye(3), np.ones(3)
     (lambda: HARFERegressor(order=0).fit(*GOOD), ValueError, "order must be 'auto' or an integer of at least 1, got 0"),
     (lambda: HARFERegressor(n_components=0).fit(*GOOD), ValueError, "n_components must be an integer of at least 1"),
     (lambda: HARFERegressor(bandwidth="silverman").fit(*GOOD), (ValueError, TypeError), "bandwidth"),
+    (lambda: HARFERegressor(kernel="unifrom").fit(*GOOD), ValueError, "or 'uniform'"),
 ])
 def test_errors(call, error, message):
     with pytest.raises(error, match=re.escape(message)):

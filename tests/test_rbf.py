@@ -544,7 +544,7 @@ def test_the_width_is_that_of_least_error_among_multiples_of_the_median(kw):
     error = lambda model: ((model.predict(Xt) - yt) ** 2).mean()
     assert error(model) <= (1 if "kernel" in kw else 0.5) * error(median)
     if kw == {}:
-        errors = [network(bandwidth=r * median.kernel_.bandwidth).fit(X, y)._model.cv_errors_.min()
+        errors = [network(bandwidth=r * median.kernel_.bandwidth).fit(X, y).cv_errors_.min()
                   for r in (1.0, 0.5, 0.25, 0.125)]
         assert ratio == pytest.approx((1.0, 0.5, 0.25, 0.125)[np.argmin(errors)])
         many = bump(5000, 0.7)  # chosen on 2000 of them
@@ -554,6 +554,8 @@ def test_the_width_is_that_of_least_error_among_multiples_of_the_median(kw):
         assert two.kernel_.bandwidth == model.kernel_.bandwidth
     own = RBFRegressor(60, kernel=Gaussian(3.0), random_state=0).fit(X, y)
     assert own.kernel_.bandwidth == 3.0
+    assert own.alphas_.shape == own.cv_errors_.shape and own.alpha_ in own.alphas_
+    assert not hasattr(own.set_params(alpha=0.1).fit(X, y), "cv_errors_")
 
 
 @pytest.mark.parametrize("noise, limit", [(True, 1.05), (False, 1.10)])
