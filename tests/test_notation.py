@@ -68,7 +68,7 @@ SETTINGS = [
     "ranges.X", "ranges.w", "ranks", "rcond", "reach_of.inside", "reason", "record",
     "records", "redraw", "refits.model", "report", "reset", "residuals", "return_X_y",
     "return_interval", "return_std", "returns", "rfm_rounds.w", "right", "right_name",
-    "rng", "row_bytes", "row_hashes.quick", "rows", "rtol", "rtol_single", "rules",
+    "rng", "row_bytes", "row_hashes.quick", "rows", "rows_for_gram.N", "rtol", "rtol_single", "rules",
     "sampling", "search", "seed", "select_waves.n", "select_waves.noise", "selection",
     "sensitivity.model", "sensitivity.noise", "settings", "settle.C", "shape",
     "share_attributes.model", "side", "sigmas", "sign", "single", "sizes", "slider.start",
