@@ -203,7 +203,7 @@ def _direct(K, Y, w, alpha, fit_intercept, left_out):
         lam = float(path.lams[path.best])
         return lam, *path.dual(lam), path.loo[:, path.best]
     found = gram_solve(K, Y, alpha, w, fit_intercept=fit_intercept, left_out=left_out)
-    return alpha, found.coef, found.intercept, found.residuals
+    return float(alpha), found.coef, found.intercept, found.residuals
 
 
 def rfm_rounds(
@@ -467,7 +467,7 @@ class _Machine(Model):
         if solver != "direct":
             places, predictions = places[:0], predictions[:0]
         if solver == "direct":
-            self.alpha_, a, b = float(last.lam), last.coef, last.intercept
+            self.alpha_, a, b = last.lam, last.coef, last.intercept
             if len(U) > len(a):
                 places = np.arange(len(a), len(U))  # the others had a part in the metric
                 self.alpha_, a, b, left = self._around(U, Y, w, last.lam)

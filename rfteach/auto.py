@@ -300,7 +300,7 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
     memory : float or None, default None
         Bytes that a kernel matrix of all rows may take; None: half of the machine's memory.
     random_state : None, int, numpy Generator or RandomState, torch.Generator, default 0
-        For the order of the rows, of which the first ones are raced on. The default gives the same rows the same model.
+        For the order of the rows, of which the first ones are raced on. With the default and no ``time_budget`` the same rows give the same model.
     device : str, torch.device or None, default None
         Where to compute; None means where the data is.
     verbose : bool, default False
@@ -328,7 +328,8 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
         intercept + Σ coef k(metric(z), centers), or the plane coef · z + intercept where its kernel is None; in the
         units of y.
     left_out_ : rfteach.intervals.LeftOut
-        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
+        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of; where
+        the weights of the average were chosen on the same rows, stretched to the error of (13.6).
     n_features_in_ : int
         Number d of inputs.
     feature_names_in_ : numpy.ndarray of shape (d,)

@@ -553,6 +553,8 @@ class SparsePCE(IntervalMixin, Regressor):
         the support was chosen with the same rows; ``error_`` does not.
     n_candidates_ : int
         Length of the longest list of candidates.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
     n_features_in_ : int
     feature_names_in_ : numpy.ndarray of shape (d,)
 

@@ -474,7 +474,8 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
     error_bound_ : float or numpy.ndarray of shape (k,)
         Bound on the error of the fit at the rows, in the units of y: root of its weighted mean square, (3.44).
     alphas_, cv_errors_ : numpy.ndarray of shape (L,)
-        For "loo": penalties tried, and the weighted mean squared leave-one-out error of each, mean over the outputs.
+        For "loo": penalties tried, and the weighted mean squared leave-one-out error of each on up to 2000 observations, with what
+        copies differ by, mean over the outputs, in the units of y. The least need not be that of ``alpha_``, see ``alpha``.
     left_out_ : rfteach.intervals.LeftOut
         Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
     n_iter_ : int
@@ -552,11 +553,13 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
             vars(self).pop(name, None)  # of a fit before
         if self.alpha == "loo":
             height = standard_deviations(means, total)
-            path = gram_path(kernel.gram(U, U), means / torch.where(height > 0, height, 1), total, **ways)
+            height = height.where(height > 0, 1.0)
+            path = gram_path(kernel.gram(U, U), means / height, total, **ways)
             self.alpha_ = float(path.lams[path.best])
             said = means * units - path.loo[:, path.best] * (height * units)
-            errors = torch.einsum("i,ilk->lk", total / total.sum(), (path.loo * height).square()) + spread_of_copies(X, Y, weight=w)
-            self.alphas_, self.cv_errors_ = path.lams.cpu().numpy(), (errors * units.square()).mean(1).cpu().numpy()
+            errors = torch.einsum("i,ilk->lk", total / total.sum(), path.loo.square()) * height.square()
+            errors = (errors + spread_of_copies(X, Y, weight=w)) * units * units
+            self.alphas_, self.cv_errors_ = path.lams.cpu().numpy(), errors.mean(1).cpu().numpy()
         else:
             self.alpha_ = float(self.alpha)
             said = partial(_by_others, kernel, U, means * units, self.alpha_, total, self.fit_intercept)

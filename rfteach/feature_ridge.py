@@ -411,7 +411,8 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
         The penalty in use.
     alphas_, cv_errors_ : numpy.ndarray of shape (L,)
         Penalties tried, and the weighted mean squared error of each by leave-one-out or generalised
-        cross-validation, where one was asked for. Not after ``partial_fit``.
+        cross-validation, mean over the outputs, where one was asked for; the least need not be that of ``alpha_``, see ``alpha``.
+        Not after ``partial_fit``.
     law_ : rfteach.uncertainty.Posterior
         The law of functions behind the ridge at this penalty, in the units of X and y, where N min(n, N) is at most four
         million; for a penalty that was given computed when first asked for. Not after ``partial_fit``.

@@ -496,7 +496,7 @@ def row_features(
     Returns
     -------
     callable
-        ``features(rows, out=None)``, a tensor (m, N) for m rows. It raises ValueError if the map makes
+        ``features(rows, out=None)``, a tensor (m, N) for m rows; what is written into ``out`` has no gradient. It raises ValueError if the map makes
         another number of rows or features than is asked for, or NaN or infinity.
     """
     if type(feature_map) is RandomFourierFeatures and isinstance(X, torch.Tensor) and not needs_grad(X):

@@ -347,6 +347,8 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
         For "adam": (10.16) at each step. The first 60 % of the steps have as many components as inputs.
     n_evaluations_ : int
         Of the search on all rows; the searches that leave rows out come on top.
+    left_out_ : rfteach.intervals.LeftOut
+        Up to 1000 rows that had no part in a fit, with its residuals at them: what `predict_interval` is made of.
     n_features_in_ : int
     feature_names_in_ : numpy.ndarray of shape (d,)
 

@@ -207,7 +207,7 @@ class Stream(Sharing):
             place = np.argsort(rows)
         here, place = torch.from_numpy(np.stack([some, place[some]])).to(Y.device)
         x, v = X[here if isinstance(X, torch.Tensor) else some], y.new_ones(len(y)) if v is None else v
-        parts = [features(x), y[place], v[place, None], Y[here], inputs_of(x)]
+        parts = [features(x).detach(), y[place], v[place, None], Y[here], inputs_of(x)]
         parts = torch.cat([part.to(Y) for part in parts], 1).cpu()
         self.drawn = self.drawn + _Draw((few,), (weights,), (parts,))
 
@@ -377,7 +377,7 @@ class StreamingRidge(_Streaming):
     dtype : {None, "float32", "float64"}, default None
         Arithmetic of the products of "gram"; None stands for that of the rows, and for float64 where
         squares may leave the range of float32. Products in float32 are summed up in float32 over
-        2048 rows or more, 6144 at most, on a card over 1024, and in float64 from there on: a sum of products a b is off by at
+        6144 rows at most, mostly 2048 or more, on a card over 1024, and in float64 from there on: a sum of products a b is off by at
         most about 6144 · 2⁻²⁴ = 4e-4 of the sum of their sizes however many rows there are, and typically by
         2e-6 of it or less. "qr" is in float64.
     device : str, torch.device or None, default None

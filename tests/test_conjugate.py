@@ -329,6 +329,11 @@ def test_errors_of_the_penalties_are_those_of_fits_without_each_observation():
             fit = KernelRidgeRegressor(Laplacian(1.0), alpha=model.alphas_[j]).fit(X[others], Y[others], w[others])
             squares[i] = (fit.predict(X[i : i + 1])[0] - Y[i]) ** 2
         assert model.cv_errors_[j] == pytest.approx((w @ squares / w.sum()).mean(), rel=1e-6)
+    Y[:, 1] = 5  # does not vary, and is fitted without an intercept
+    model.set_params(fit_intercept=False).fit(X, Y, w)
+    fit = KernelRidgeRegressor(Laplacian(1.0), alpha=model.alpha_, fit_intercept=False).fit(X[:-1], Y[:-1], w[:-1])
+    place = model.left_out_.rows.tolist().index(24)
+    np.testing.assert_allclose(model.left_out_.residuals[place], Y[-1] - fit.predict(X[-1:])[0], rtol=1e-6)
     model.set_params(alpha=1).fit(X, Y)
     assert isinstance(model.alpha_, float) and not hasattr(model, "cv_errors_") and not hasattr(model, "alphas_")
 

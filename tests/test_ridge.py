@@ -1194,10 +1194,16 @@ def test_what_is_no_feature_map_is_named(estimator, features):
 def test_a_map_whose_bandwidth_wants_a_gradient(kind, solver, dtype):
     """The fit takes its numbers: there is no derivative through a solve by blocks."""
     X = torch.from_numpy(np.random.default_rng(0).normal(size=(300, 3))).to(dtype)
-    for method in ("fit", "partial_fit"):
-        fits = [getattr(RandomFeatureRidge(kind(bandwidth=width, n_components=40, random_state=0), 0.1, solver=solver), method)(X, X[:, 0])
-                for width in (2.0, torch.tensor(2.0, dtype=dtype, requires_grad=True))]
-        torch.testing.assert_close(fits[1].predict(X).detach(), fits[0].predict(X), rtol=1e-4, atol=1e-4)
+    fits = {"fit": [], "partial_fit": []}
+    for width in (2.0, torch.tensor(2.0, dtype=dtype, requires_grad=True)):
+        model = lambda: RandomFeatureRidge(kind(bandwidth=width, n_components=40, random_state=0), 0.1, solver=solver)
+        fits["fit"].append(model().fit(X, X[:, 0]))
+        later = (X + 1).requires_grad_(isinstance(width, torch.Tensor))
+        fits["partial_fit"].append(model().partial_fit(X, X[:, 0]).partial_fit(later, X[:, 0]))
+    assert not any(part.requires_grad for part in fits["partial_fit"][1]._stream.drawn.parts)
+    for without, wanted in fits.values():
+        torch.testing.assert_close(wanted.predict(X).detach(), without.predict(X), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(wanted.left_out_.residuals, without.left_out_.residuals, atol=1e-3)
 
 
 @pytest.mark.parametrize("solver", ["auto", "gram", "qr"])
