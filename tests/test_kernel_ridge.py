@@ -315,10 +315,14 @@ def test_left_out_far_below_the_largest_eigenvalue(kernel):
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_the_system_holds_to_the_rounding_of_its_own_products(fit_intercept):
-    """Coefficients of 1e5 for values of one: without the step of refinement it is off by ten times as much."""
-    rng = np.random.default_rng(0)
-    X, w, lam = rng.normal(size=(800, 2)), rng.uniform(0.5, 1.5, 800), 1e-9
-    K, y = Gaussian(1.0)(X), np.sin(3 * X[:, 0]) + rng.normal(size=800)
-    found = gram_solve(K, y, lam, w, fit_intercept=fit_intercept)
-    off = y - K @ found.coef - found.intercept - lam / w * found.coef
-    assert abs(off).max() < np.finfo(float).eps * (K @ abs(found.coef)).max()
+    """Coefficients of 1e5 for values of one: the median of nine draws is half a unit of rounding, of which the last bits decide
+    for each draw whether it is 0.2 or 1; with an intercept and without the step of refinement it is twenty."""
+    units = []
+    for seed in range(9):
+        rng = np.random.default_rng(seed)
+        X, w, lam = rng.normal(size=(800, 2)), rng.uniform(0.5, 1.5, 800), 1e-9
+        K, y = Gaussian(1.0)(X), np.sin(3 * X[:, 0]) + rng.normal(size=800)
+        found = gram_solve(K, y, lam, w, fit_intercept=fit_intercept)
+        off = y - K @ found.coef - found.intercept - lam / w * found.coef
+        units.append(abs(off).max() / (np.finfo(float).eps * (K @ abs(found.coef)).max()))
+    assert np.median(units) < 0.8
