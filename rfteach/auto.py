@@ -83,7 +83,6 @@ class _Auto(Model):
     def _validate(self, X, reset):
         """The columns of X written out as numbers, in float64, and the way back."""
         if reset:
-            vars(self).pop("feature_names_in_", None)
             names = ("n_features_in_", "feature_names_in_")
             vars(self).update({name: getattr(self._table, name) for name in names if hasattr(self._table, name)})
         kind = getattr(X, "dtype", None)

@@ -10,11 +10,11 @@ import itertools
 import math
 import warnings
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
+from torch.nn.functional import pad
 
 from .arrays import Array, ArrayLike, as_tensor, empty, row_blocks
 from .checks import box, choice, integer, number, same_rows
@@ -149,9 +149,8 @@ def legendre_basis(X: ArrayLike, indices: ArrayLike, bounds: ArrayLike | None = 
 def _to_cube(T, bounds):
     """Map the box to [-1, 1]ᵈ; an input whose bounds agree goes to zero."""
     low, high = torch.from_numpy(bounds).to(T.device).T
-    half = (high / 2 - low / 2).to(T)
-    middle = (low / 2 + high / 2).to(T)
-    return (T - middle) / torch.where(half > 0, half, math.inf)
+    half, middle = high / 2 - low / 2, low / 2 + high / 2
+    return ((T.double() - middle) / torch.where(half > 0, half, math.inf)).to(T)  # in float32 an end may leave its own box
 
 
 def _legendre(U, p):
@@ -164,10 +163,12 @@ def _legendre(U, p):
     return L
 
 
-def _basis(U, indices, polynomials=_legendre):
-    """Rows of products of orthonormal polynomials of one input each, (P, n), for U (n, d)."""
-    U, p = U.T.contiguous(), int(indices.max(initial=0))
-    L = polynomials(U, p)
+def _basis(U, indices, laws=None):
+    """Rows of products of orthonormal polynomials of one input each, (P, n), for U (n, d), uniform or by laws."""
+    used = np.flatnonzero(indices.any(0))
+    indices, p = indices[:, used], int(indices.max(initial=0))
+    U = U.T[torch.from_numpy(used).to(U.device)].contiguous()
+    L = law_polynomials([laws[j] for j in used], U, p) if laws and p else _legendre(U, p)
     Phi = empty((len(indices), U.shape[1]), U.dtype, U.device)
     Phi.fill_(1)
     rows, inputs = indices.nonzero()
@@ -192,9 +193,11 @@ class _LeastAngle:
         """Go on by the least γ of (10.8), to the column that has it; None where there is none."""
         if not len(self.z):
             return int(torch.where(open_, self.b.abs(), -1.0).argmax())
-        up, down = (self.level - self.b) / (1 - self.rate), (self.level + self.b) / (1 + self.rate)
-        up[~(up > 0)], down[~(down > 0)] = math.inf, math.inf
-        step = torch.where(open_, torch.minimum(up, down), math.inf)
+        steps = []
+        for side in (1, -1):  # no open |b_j| is above the level, but for rounding: a tie is a step of zero
+            gap, speed = (self.level - side * self.b).clamp(min=0), 1 - side * self.rate
+            steps.append(torch.where(speed > 0, gap / speed, math.inf))
+        step = torch.where(open_, torch.minimum(*steps), math.inf)
         j = int(step.argmin())
         gamma = float(step[j])
         if not math.isfinite(gamma):
@@ -257,8 +260,8 @@ class _LeaveOneOut:
 class _Orthonormal:
     """Columns as they come, as rows of Q = RᵀA with orthonormal rows, here with T = R⁻¹."""
 
-    def __init__(self, most, like):
-        self.Q, self.T, self.k = like.new_empty(most, len(like)), like.new_zeros(most, most), 0
+    def __init__(self, like):
+        self.Q, self.T, self.k = like.new_empty(0, len(like)), like.new_empty(0, 0), 0
 
     def append(self, v, least):
         """The row q that column v (n,) adds, and its (t, ρ) in R; None where it depends on the others."""
@@ -270,6 +273,9 @@ class _Orthonormal:
         rho = float(torch.linalg.vector_norm(v))
         if rho < least:
             return None
+        if k == len(Q):
+            more = max(32, k)
+            Q, T = self.Q, self.T = torch.cat([Q, Q.new_empty(more, len(v))]), pad(T, (0, more, 0, more))
         Q[k] = v = v / rho
         T[:k, k], T[k, k] = -(T[:k, :k] @ t) / rho, 1 / rho
         self.k = k + 1
@@ -339,7 +345,7 @@ def loo_path(A: ArrayLike, y: ArrayLike, *, method: str = "lars", max_terms: int
     -----
     Each column costs one product with Aᵀ, 2nP FLOPs, and 8nk for making it orthogonal to the k others;
     the leave-one-out error costs 4n. Products are in the dtype of A, all else in float64. Memory beside
-    A: a copy of A, and K columns.
+    A: a copy of A, and up to 2K columns.
 
     References
     ----------
@@ -377,8 +383,9 @@ def _loo_path(Phi, y, method, max_terms, w=None):
     errors, order = _LeaveOneOut((y - average) * root, share.clone()), []
     columns = _NEXT[method]((Phi @ errors.r.to(Phi)).double())
     most = min(max(n - 2, 0), P, n // 2 if max_terms is None else max_terms)
-    basis, projections = _Orthonormal(most, y), []
-    floor = (100 * eps * float(torch.linalg.vector_norm(y))) ** 2 / n
+    basis, projections = _Orthonormal(y), []
+    sizes = (eps, errors.r), (torch.finfo(y.dtype).eps, y)
+    floor = sum(100 * unit * float(torch.linalg.vector_norm(v)) for unit, v in sizes) ** 2 / n
     while len(order) < most and errors.loo[-1] > floor and columns.level > 0 and not errors.past_the_best:
         j = columns.next(open_)
         if j is None or not open_[j]:
@@ -560,7 +567,7 @@ class SparsePCE(IntervalMixin, Regressor):
 
     Notes
     -----
-    8nP bytes for P candidates (half of it in float32); each polynomial on the path costs 2nP FLOPs.
+    8nP bytes for P candidates, and twice 8nd for each degree (half of it in float32); each polynomial on the path costs 2nP FLOPs.
 
     References
     ----------
@@ -673,8 +680,8 @@ class SparsePCE(IntervalMixin, Regressor):
         if not self.laws_:
             return _to_cube(X, self.bounds_)
         inputs = Independent(self.laws_)
-        centre, scale = (torch.from_numpy(v).to(X) for v in (inputs.centre, inputs.scale))
-        return (X - centre) / torch.where(scale > 0, scale, math.inf)
+        centre, scale = (torch.from_numpy(v).to(X.device) for v in (inputs.centre, inputs.scale))
+        return ((X.double() - centre) / torch.where(scale > 0, scale, math.inf)).to(X)
 
     def _ends(self, U):
         """The least and the largest value of the variables of the polynomials."""
@@ -698,10 +705,6 @@ class SparsePCE(IntervalMixin, Regressor):
             raise ValueError(f"X leaves the bounds: an input is {far:.4g} half widths from the middle, expected at most 1")
         return U.clamp(*self._ends(U)) if self.outside == "clip" else U
 
-    @property
-    def _polynomials(self):
-        return partial(law_polynomials, self.laws_) if self.laws_ else _legendre
-
     def _select(self, U, y, w):
         """Terms in use, without the constant, and their path, for one output."""
         highest = (U.sort(dim=0).values.diff(dim=0) > 0).sum(0).cpu().numpy()  # one less than different values
@@ -709,7 +712,7 @@ class SparsePCE(IntervalMixin, Regressor):
         def fit(terms):
             terms = terms[(terms <= highest).all(1)]
             self.n_candidates_ = max(self.n_candidates_, len(terms))
-            path = _loo_path(_basis(U, terms, self._polynomials), y, self.method, self.max_terms, w)
+            path = _loo_path(_basis(U, terms, self.laws_), y, self.method, self.max_terms, w)
             return terms[path.order[: path.size]], path
 
         d = U.shape[1]
@@ -731,7 +734,8 @@ class SparsePCE(IntervalMixin, Regressor):
     def _predict(self, X, like):
         coef = torch.from_numpy(np.atleast_2d(self.coef_)).to(X.device)
         out = coef.new_empty(len(X), len(coef))
-        width = 8 * (len(self.indices_) + X.shape[1] * (int(self.indices_.max()) + 1))
+        used = int(self.indices_.any(0).sum())
+        width = 8 * (len(self.indices_) + X.shape[1] + used * (int(self.indices_.max()) + 1))
         for rows in row_blocks(len(X), width, X.device):
-            out[rows] = (coef @ _basis(self._cube(X[rows]), self.indices_, self._polynomials).double()).T
+            out[rows] = (coef @ _basis(self._cube(X[rows]), self.indices_, self.laws_).double()).T
         return out

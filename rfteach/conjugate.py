@@ -549,8 +549,6 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
         kernel = self.kernel_ = fit_kernel(self.kernel, self.bandwidth, U, means).own()
         X, Y, U = X.detach().double(), Y.double() / units, U.double()
         w = X.new_ones(len(X)) if w is None else w.double()
-        for name in ("alphas_", "cv_errors_"):
-            vars(self).pop(name, None)  # of a fit before
         if self.alpha == "loo":
             height = standard_deviations(means, total)
             height = height.where(height > 0, 1.0)

@@ -119,7 +119,9 @@ def _to_unit(X, bounds, laws):
     d = X.shape[1]
     if laws is None:
         low, high = box(np.tile([0.0, 1.0], (d, 1)) if bounds is None else bounds, d).T
-        U = (X - low) / np.where(high > low, high - low, np.inf)
+        if (fixed := np.flatnonzero(low == high)).size:
+            raise ValueError(f"bounds must have low < high, got {low[fixed[0]]:.4g} twice for input {fixed[0]}: leave out what is fixed")
+        U = (X - low) / (high - low)
     elif bounds is not None:
         raise ValueError("bounds and laws must not both be given")
     else:
@@ -128,7 +130,9 @@ def _to_unit(X, bounds, laws):
             raise ValueError(f"laws must be one distribution with a method cdf, or one for each of {d} inputs")
         if any(hasattr(law, "pmf") for law in laws):
             raise ValueError("laws must have densities: no discrete law is made uniform by its distribution function")
-        U = np.column_stack([law.cdf(x) for law, x in zip(laws, X.T)])
+        low, high = np.array([law.support() if hasattr(law, "support") else (-np.inf, np.inf) for law in laws], float).T
+        slack = 1e-6 * np.abs(np.nan_to_num([low, high], posinf=0.0, neginf=0.0)).max(0)
+        U = np.column_stack([law.cdf(x) for law, x in zip(laws, X.T)]) + (X > high + slack) - (X < low - slack)
     outside = np.flatnonzero((np.abs(U - 0.5) > 0.5 + 1e-6).any(0))
     if len(outside):
         j = outside[0]
@@ -236,7 +240,7 @@ def sensitivity(
     Raises
     ------
     ValueError
-        If arguments are out of range or do not fit, X leaves its bounds, or inputs are seen to be
+        If arguments are out of range or do not fit, X leaves its bounds or the supports of laws, or inputs are seen to be
         dependent or of another distribution than said.
     TypeError
         If model is no SparsePCE.

@@ -65,12 +65,18 @@ class Supervised(Model):
             If shapes do not fit, data is not finite, or a parameter is outside of its range.
         """
         self._check()
+        self._forget()
         X, like = self._validate(X, reset=True)
         Y = self._targets(y, X, reset=True)
         w = weights(sample_weight, X)
         self._fit(X, Y, w, like)
         self._conclude(X, Y, w)
         return self
+
+    def _forget(self):
+        """Drop what a fit before has learned: not each fit learns all of it anew."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
 
     def _conclude(self, X, Y, w):
         """What is made of the rows that ``_fit`` left in ``_unseen``, see `rfteach.intervals.IntervalMixin`."""

@@ -221,8 +221,7 @@ class _FeatureRidge(Streaming, _Mapped):
         X = X[rows]
         self._fit_map(X, like, y * scale)
         table = self._table(X, like, y, W.to(dtype))
-        for name in ("_stream", "alphas_", "cv_errors_"):
-            vars(self).pop(name, None)  # of a fit before
+        vars(self).pop("_stream", None)  # of blocks before
         c, means, alpha, spectrum, orthogonal = self._solve(table, unit, scale, float(spread.mean() / W.sum()))
         N = self.n_components_
         intercept = (means[N:] - means[:N] @ c) * scale

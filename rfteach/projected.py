@@ -67,10 +67,10 @@ class _Trial:
                 name = type(surrogate).__name__
                 raise ValueError(f"validation='loo' needs a surrogate with loo_error_, got {name}")
             return float(np.mean(surrogate.loo_error_))
-        y, total = self.y / self.units, 0.0
+        y, total = self.y.reshape(len(self.y), -1) / self.units, 0.0
         for train, test in self.splits:
             reduction, surrogate = self.fit(theta, train)
-            found = np.asarray(surrogate.predict(np.array(reduction.transform(self.X[test]))))
+            found = np.asarray(surrogate.predict(np.array(reduction.transform(self.X[test])))).reshape(len(test), -1)
             total += float(np.mean(np.square(found / self.units - y[test])))
         return total / len(self.splits)
 
@@ -99,9 +99,10 @@ class _Space:
                 raise ValueError(f"search[{name!r}] must be a pair (low, high), got {pair!r}")
             whole = all(isinstance(v, numbers.Integral) for v in pair)
             scalar = all(np.ndim(v) == 0 for v in pair)
-            a, b = (np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in pair)
-            if not scalar:
-                a, b = np.broadcast_to(a, d), np.broadcast_to(b, d)
+            try:
+                a, b = (np.broadcast_to(np.asarray(v, dtype=np.float64), 1 if scalar else d) for v in pair)
+            except (TypeError, ValueError):
+                raise ValueError(f"search[{name!r}] must be two numbers, or arrays of {d} numbers, got {pair!r}") from None
             if not (np.isfinite(a).all() and np.isfinite(b).all() and (a <= b).all()):
                 raise ValueError(f"search[{name!r}] must be finite with low ≤ high, got {pair!r}")
             log = not whole and bool((a > 0).all())
@@ -358,7 +359,7 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
     inputs, counts as an infinite error; where the first ten do, so does the search.
     The default reduction takes memory for n² numbers and time for at least n²d in each evaluation, of a row as many numbers as
     there are rows to predict it, and all of that again for each part that is left out: with many rows, fit to a part of them.
-    Ctrl-C ends the search by swarm, and the fit goes on with the best parameters up to there. Fits run on the
+    Ctrl-C ends the search by swarm, and the fit goes on with the best parameters of the rounds that were whole. Fits run on the
     CPU, as scikit-learn's do, and predictions and reduced inputs keep no gradients. With fewer than eight rows
     the error is that on the rows of the fit.
 
@@ -441,7 +442,6 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
         rng = random_generator(self.random_state)
         splits = _splits(len(X), self.validation, rng)
         trial = _Trial(inputs, y, reduction, surrogate, splits, self.budget)
-        vars(self).pop("inner_history_", None)  # of an earlier fit
         with tqdm(total=self.budget, disable=not self.verbose) as bar:
 
             def report(least, count):

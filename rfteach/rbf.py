@@ -331,7 +331,6 @@ class _Network(LawMixin, Regressor):
         self.coef_, self.intercept_ = self._shaped(model.coef_), self._shaped(model.intercept_)
         self.alpha_ = model.alpha_
         for name in ("alphas_", "cv_errors_"):
-            vars(self).pop(name, None)  # of a fit before
             if hasattr(model, name):
                 setattr(self, name, getattr(model, name))
 

@@ -97,13 +97,14 @@ def _replicate(evaluate, A, B, order):
 def _from_points(f, d, point, n_points, order, rng, n_replicates=8):
     """SobolIndices by quasi-Monte Carlo, (10.22); ``point`` makes inputs of d uniform numbers."""
     log_n = max(1, round(math.log2(n_points / n_replicates)))
-    ndims, units, replicates = [], [], []
+    ndims, units, rounding, replicates = [], [], [], []
 
     def evaluate(U):
         y = as_tensor(f(point(U)), name="the model's values", ndim=(1, 2))[0]
         if len(y) != len(U):
             raise ValueError(f"the model must return {len(U)} rows, one for each point, got shape {tuple(y.shape)}")
         ndims.append(y.ndim)
+        rounding.append(torch.finfo(y.dtype).eps)
         y = y.detach().double().cpu().reshape(len(U), -1).T
         if not units:  # of the first values, for all
             units.append(np.array([[power_of_two(v)] for v in y]))
@@ -113,7 +114,7 @@ def _from_points(f, d, point, n_points, order, rng, n_replicates=8):
         U = qmc.Sobol(2 * d, rng=rng).random_base2(log_n)
         replicates.append(_replicate(evaluate, U[:, :d], U[:, d:], order))
     mean, square, first, total, pairs = (np.array(part) for part in zip(*replicates))
-    variance, unit = _beyond_rounding(square.mean(0), mean.mean(0))
+    variance, unit = _beyond_rounding(square.mean(0), mean.mean(0), max(rounding))
 
     def pick(a):
         a = np.moveaxis(a / unit, -1, 0)
@@ -202,9 +203,9 @@ def _in_units(C, mean):
     return C / unit[:, None], mean / unit, unit
 
 
-def _beyond_rounding(variance, mean):
-    """The variance, zero where it is rounding of the mean, and what shares are divided by."""
-    floor = 1e-24 * np.maximum(mean**2, np.finfo(float).tiny)
+def _beyond_rounding(variance, mean, eps=0.0):
+    """The variance, zero where it is rounding of the mean, and what shares are divided by; ``eps`` of single values."""
+    floor = max(1e-24, (64 * eps) ** 2) * np.maximum(mean**2, np.finfo(float).tiny)
     variance = np.where(variance > floor, variance, 0.0)
     return variance, np.where(variance > 0, variance, np.inf)
 

@@ -183,7 +183,7 @@ def particle_swarm(
             if len(history) >= budget:
                 break
             n_iter += 1
-            if np.abs(X - best).max() < collapse and p > 1:
+            if np.abs(X - best).max() < collapse and (p > 1 or np.abs(swarm.V).max() < collapse):
                 swarm.scatter()
                 n_restarts += 1
             else:

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, OrthogonalMatchingPursuit, lars_path
 from sklearn.model_selection import GridSearchCV
@@ -146,6 +147,36 @@ def test_order_is_that_of_scikit_learn():
     np.testing.assert_array_equal(loo_path(A, y, max_terms=24).order, order)
     omp = OrthogonalMatchingPursuit(n_nonzero_coefs=12).fit(B, y)
     assert set(loo_path(A, y, method="omp", max_terms=12).order) == set(np.flatnonzero(omp.coef_))
+
+
+@pytest.mark.parametrize("method", ["lars", "omp"])
+def test_columns_that_tie_all_come_in(method):
+    """Two-level factorial designs, on which correlations are equal in all bits."""
+    A = np.array(list(itertools.product([-1.0, 1.0], repeat=5)))
+    for slopes in ([1, 1, 0, 0, 0], [2, 1, -1, 1, 0], [1, -1, 1, -1, 1]):
+        path = loo_path(A, A @ slopes + 7.0, method=method)
+        assert path.size == np.count_nonzero(slopes)
+        np.testing.assert_allclose(path.coef, np.array(slopes)[path.order[:path.size]])
+    X = A[::4, :3]
+    model = SparsePCE(method=method, n_folds=None).fit(X, X[:, 0] * X[:, 1] + X[:, 1] * X[:, 2])
+    np.testing.assert_allclose(model.predict(X), X[:, 0] * X[:, 1] + X[:, 1] * X[:, 2])
+
+
+def test_rows_of_single_precision_do_not_leave_their_own_bounds():
+    X = np.float32([[1000.1], [1002], [1004], [1006], [1008], [1010.3]])
+    SparsePCE(outside="raise").fit(X, np.arange(6.0))
+    law = uniform(float(X.min()), float(X.max()) - float(X.min()))
+    SparsePCE(outside="raise", laws=law).fit(X, np.arange(6.0))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_large_mean_hides_no_columns(dtype):
+    X = np.random.default_rng(0).random((200, 3)).astype(dtype)
+    rest = X[:, 0].astype(float) * X[:, 1]
+    model = SparsePCE(bounds="unit", n_folds=None).fit(X, 1e5 + rest)
+    found = X[:, :2].astype(float)
+    alpha, C = model.indices_, model.coef_
+    np.testing.assert_allclose(legendre_basis(np.c_[found, found[:, :1]], alpha) @ C - 1e5, rest, atol=1e-7 if dtype == np.float32 else 1e-9)
 
 
 @pytest.mark.parametrize("method", ["lars", "omp"])
@@ -363,6 +394,16 @@ def test_units_do_not_matter_to_the_projection(optimizer):
         np.testing.assert_allclose(clone(model).fit(unit * X, y).predict(unit * X), values, rtol=1e-6)
 
 
+def test_a_projection_takes_surrogates_that_drop_the_axis_of_one_output():
+    X = np.random.default_rng(0).random((40, 3))
+    y = np.sin(3 * X[:, 0])
+    model = ProjectedSurrogate(surrogate=GaussianProcessRegressor(optimizer=None, alpha=1e-6), n_reduced=2, budget=6, n_folds=None, random_state=0)
+    flat, column = clone(model).fit(X, y), clone(model).fit(X, y[:, None])
+    np.testing.assert_allclose(column.best_error_, flat.best_error_, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"search\['bandwidth'\] must be two numbers, or arrays of 3 numbers"):
+        clone(model).set_params(search={"bandwidth": ([0.1] * 2, [1.0] * 2)}).fit(X, y)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("optimizer, budget", [("swarm", 12), ("adam", 32)])
 def test_each_output_of_a_projection_counts_in_its_own_variance(optimizer, budget, dtype):
@@ -513,6 +554,11 @@ def test_swarm_scatters_again_after_a_collapse():
     assert found.n_restarts >= 1 and found.fun < 1e-12
     none = particle_swarm(sphere, [[-5, 5]], budget=4000, collapse=0.0, random_state=0)
     assert none.n_restarts == 0
+
+
+def test_a_swarm_of_one_looks_elsewhere_as_well():
+    found = particle_swarm(lambda X: np.minimum(sphere(X), 1 + sphere(X + 2)), [[-5, 5]], n_particles=1, random_state=0)
+    assert found.n_restarts >= 1 and found.fun < 0.1
 
 
 def test_swarm_can_be_interrupted():
@@ -950,6 +996,13 @@ def test_constants_have_zero_indices(order):
     assert not S.first.any() and not S.total.any() and S.variance == 0 and S.mean == 0.5
     S = sobol_indices(waves(), bounds=[[1, 1], [0, 0], [2, 2]])  # a box that is one point
     assert not S.first.any() and S.variance == 0 and abs(S.mean - waves().predict(np.array([[1, 0, 2.0]]))[0]) < 1e-12
+
+
+def test_rounding_of_single_precision_is_no_variance():
+    constant = lambda X: np.sin(X.astype(np.float32)[:, 0]) ** 2 + np.cos(X.astype(np.float32)[:, 0]) ** 2
+    assert np.ptp(constant(np.random.default_rng(0).random((100, 1)))) > 0
+    S = sobol_indices(constant, bounds=[[0, 3]] * 2)
+    assert not S.first.any() and not S.total.any() and S.variance == 0
 
 
 def test_a_wave_of_zero_frequency_is_part_of_the_mean():
