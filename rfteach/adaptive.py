@@ -265,7 +265,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         Features, two for each wave, before waves with the same frequency are joined. Fewer where the rows
         cannot tell more waves from noise, by (10.43), and the residuals show nothing of these, (10.44).
     max_order : int, default 3
-        Greatest number of inputs that one wave looks at. Which sets of inputs are in use, and up to
+        Greatest number of inputs that one wave looks at, 1 to 6. Which sets of inputs are in use, and up to
         which order, is learned.
     n_frequencies : int, default 32
         Frequencies of each input to choose from: 1 to ``n_frequencies`` times π/1.25 per width of
@@ -283,7 +283,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
         effect. None for the range of the training data; where values are far out
         (`rfteach.reach.near_range`), that of the others, unless the range of all has the smaller error on left-out rows.
     n_subsample : int, default 500
-        Rows for learning, drawn without replacement; the final regression uses all. Where at least as
+        Rows for learning, at least 2, drawn without replacement; the final regression uses all. Where at least as
         many are left when the first part of ``n_folds`` is out, waves and penalty are those found without
         that part.
     max_iter : int, default 100
@@ -478,7 +478,7 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
     def _learn_waves(self, X, Y, w, moving, rng):
         """Inputs, bandwidths and smoothness for standardised Y (n, k), the waves, and how to find their penalty."""
         m, rows = self.n_frequencies, rng.permutation(len(X))[: self.n_subsample]
-        Z = centred_waves(scaled(X, self.bounds_)[rows][:, moving], m)
+        Z = centred_waves(scaled(X[rows], self.bounds_)[:, moving], m)
         limits = self.max_order, self.max_iter, self.tol
         found = _learn(Z, Y[rows], w[rows] / w[rows].mean(), *limits, verbose=self.verbose)
         active = self.active_inputs_ = moving[found.kept]

@@ -128,7 +128,7 @@ class _Auto(Model):
         if len(rows) > 1:
             places = order[self.n_rows_ - len(last) : self.n_rows_]
             self._unseen = places, last.cpu() * self._units + self._mean
-        self.relevance_ = self._relevance(rows, rng)
+        self.relevance_ = self._relevance(rows)
 
     def _choose(self, simple, board, dropped, judges, rng):
         """Weights of the candidates, the simple ones first; what is predicted for rows left out; and the report."""
@@ -223,7 +223,7 @@ class _Auto(Model):
         none = torch.zeros(max(1, len(self._table.inputs_)), len(rest), dtype=rest.dtype)
         return [*found, _Member(1.0, Metric(), None, None, none, rest)]
 
-    def _relevance(self, rows, rng):
+    def _relevance(self, rows):
         """(13.14), by pairs of rows."""
         d = self.n_features_in_
         if len(rows) < 2:
@@ -237,12 +237,11 @@ class _Auto(Model):
         values, shares = predict(A), np.zeros(d)
         spread = float(predict(rows.Z[: 2 * half]).var(0).sum())
         if spread > 0:
-            for j in range(d):
-                columns = torch.from_numpy(np.flatnonzero(self._table.inputs_ == j))
-                if len(columns):
-                    Z = A.clone()
-                    Z[:, columns] = B[:, columns]
-                    shares[j] = float((values - predict(Z)).square().sum(1).mean()) / (2 * spread)
+            inputs = torch.from_numpy(self._table.inputs_).to(A.device)
+            for some in torch.arange(d, device=A.device).split(max(1, 4000 // len(A))):  # a call passes over all centres
+                changed = torch.where(inputs == some[:, None, None], B, A)
+                moved = (values - predict(changed.flatten(0, 1)).unflatten(0, changed.shape[:2])).square().sum(2).mean(1)
+                shares[some.cpu().numpy()] = (moved / (2 * spread)).cpu().numpy()
         return shares
 
     def plot_report(self, ax=None, most: int = 12):

@@ -294,9 +294,11 @@ def _carried(problem, max_iter, tol):
         which = chosen if k < d - 1 else 0.0
         return n * outputs * found.history[-1] + (k + 1) * math.log(n) / 2 + which
 
-    one, every = (
-        _minimise(problem, group, _starts(group), max_iter, tol) for group in (np.zeros(d, int), np.arange(d))
-    )
+    one, every = np.zeros(d, int), np.arange(d)
+    one = _minimise(problem, one, _starts(one), max_iter, tol)
+    if d == 1:
+        return one
+    every = _minimise(problem, every, _starts(every), max_iter, tol)
     if length(every) <= length(one):
         return every
     candidates, order, k = [one], np.argsort(every.theta[1:], kind="stable"), 1

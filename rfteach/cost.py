@@ -232,6 +232,8 @@ def cost(
     ------
     ValueError
         If nothing of that name is counted, or a number is below 1.
+    TypeError
+        If a number is no integer.
 
     Examples
     --------

@@ -165,7 +165,8 @@ class IntervalMixin(LeftOutMixin):
         Returns
         -------
         array of shape (n, 2) or (n, k, 2)
-            Lower and upper ends; a tensor on its device for a tensor, else a NumPy array, in the floating dtype of X.
+            Lower and upper ends; a tensor on its device for a tensor, without gradients, else a NumPy array, in the floating
+            dtype of X.
 
         Raises
         ------
@@ -178,7 +179,7 @@ class IntervalMixin(LeftOutMixin):
         """
         left, coverage = self.left_out_, number("(0, 1)", coverage=coverage)
         X, like = self._validate(X, reset=False)
-        values = self._predict(X, like)
+        values = self._predict(X, like).detach()
         half = torch.from_numpy(left.scale.half_widths(inputs_of(X).cpu().numpy(), coverage)).to(values)
         ends = torch.stack([values - half, values + half], -1)
         return like.restore(ends[:, 0] if self._one_column else ends)

@@ -15,7 +15,7 @@ import torch
 from numpy.polynomial.legendre import leggauss
 from scipy import stats
 
-from .arrays import as_tensor
+from .arrays import as_tensor, row_blocks
 
 # %% ../nbs/10i_laws.ipynb #10a1000d
 def law_polynomials(laws: Sequence["Law"], U: torch.Tensor, p: int) -> torch.Tensor:
@@ -172,6 +172,8 @@ class Law:
         self.law, self.family, self.shape, self.highest = None, None, None, math.inf
         self._points, self._table = None, (np.zeros(0), np.zeros(0))
         if hasattr(law, "support") and hasattr(law, "ppf"):
+            if np.ndim(law.mean()):
+                raise ValueError(f"{name} must be one distribution of numbers, got {np.shape(law.mean())}: give a list of them")
             self.law, self.support = law, tuple(float(end) for end in law.support())
             if not (math.isfinite(law.mean()) and math.isfinite(law.std())):
                 raise ValueError(f"{name} must have a finite variance, got {law.std()} for its root")
@@ -223,20 +225,20 @@ class Law:
             root = math.sqrt(self.shape)
             z = torch.complex(torch.ones_like(w), -w / root)
             return torch.exp(-1j * root * w - self.shape * torch.log(z))
-        return self._waves(w.reshape(-1), weighted=True).sum(1).reshape(w.shape)
+        return self._sum(lambda z, p: z @ p, w.reshape(-1)).reshape(w.shape)
 
-    def _waves(self, w, weighted=False):
-        """e^{iwu} at the points, (N, points), times their weights."""
+    def _sum(self, product, *frequencies):
+        """The sum of ``product`` of e^{iwu}, (N, points), for each w (N,), and of weights (points,), over blocks of points."""
         u, weight = (torch.from_numpy(v) for v in self.points())
-        angle = torch.outer(w, u)
-        return torch.polar(weight.expand(angle.shape) if weighted else torch.ones_like(angle), angle)
+        blocks = row_blocks(len(u), 40 * max(1, sum(map(len, frequencies))))
+        waves = lambda w, some: torch.polar(torch.ones(1, dtype=u.dtype), torch.outer(w, u[some]))
+        return sum(product(*(waves(w, some) for w in frequencies), weight[some].to(torch.complex128)) for some in blocks)
 
     def second(self, w: torch.Tensor, v: torch.Tensor, sign: int) -> torch.Tensor:
         """E e^{i(w ± v)u} of all pairs of frequencies w (M,) and v (N,): (M, N)."""
         if self.family in ("normal", "uniform", "gamma"):
             return self.characteristic(w[:, None] + sign * v)
-        other = self._waves(v)
-        return self._waves(w, weighted=True) @ (other if sign > 0 else other.conj()).T
+        return self._sum(lambda z, other, p: z * p @ (other if sign > 0 else other.conj()).T, w, v)
 
     def ppf(self, q: np.ndarray) -> np.ndarray:
         """Quantiles, in the units of x; q is moved into [2⁻⁴⁰, 1 - 2⁻⁴⁰]."""

@@ -38,7 +38,7 @@ def left_out_parts(n: int, n_folds: str | int = "auto") -> Iterator[tuple[np.nda
     >>> len(list(left_out_parts(100))), len(list(left_out_parts(1000)))
     (5, 1)
     """
-    auto = isinstance(n_folds, str)
+    auto = integer(2, "auto", n_folds=n_folds) == "auto"
     parts = min(5 if auto else n_folds, n)
     part = np.arange(n) % parts
     for k in range(parts):
@@ -165,13 +165,14 @@ def choose(
     residuals : torch.Tensor of shape (n, k)
         Of the expansion, as from `left_out_residuals`.
     X, Y, w : torch.Tensor of shape (n, d), (n, k) and (n,)
-    parts : list of pairs of index arrays
+    parts : iterable of pairs of index arrays
         Those of ``residuals``.
     fit_intercept : bool, default True
         Of the constant, which is zero otherwise, and the plane.
     planes : bool, default True
         Whether the plane is a candidate.
     """
+    parts = list(parts)
     fits = {"constant": constant, "plane": plane} if planes else {"constant": constant}
 
     def fitted(fit):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from .arrays import Array, ArrayLike, Like, Seed, as_tensor, power_of_two, random_generator
+from .arrays import Array, ArrayLike, Like, Seed, as_tensor, needs_grad, power_of_two, random_generator, row_blocks
 from .checks import flag, integer, number, same_columns, same_rows, system, weights
 from .features import RandomFourierFeatures
 from .kernel_ridge import gram_solve, gram_times
@@ -229,12 +229,12 @@ class Paths:
     intercept: torch.Tensor
 
     def __call__(self, X: ArrayLike) -> Array:
-        r"""Values (m, n_draws) at the points X (m, d)."""
+        r"""Values (m, n_draws) at the points X (m, d); of tensors with gradients."""
         X, like = as_tensor(X, name="X")
         same_columns(X=X, rows=self.rows)
         X = X.to(self.rows)
-        return like.restore(self.features.transform(X) @ self.prior
-                            + gram_times(self.kernel, X, self.rows, self.coef) + self.intercept)
+        update = self.kernel.gram(X, self.rows) @ self.coef if needs_grad(X) else gram_times(self.kernel, X, self.rows, self.coef)
+        return like.restore(self.features.transform(X) @ self.prior + update + self.intercept)
 
 
 def pathwise(
@@ -286,13 +286,15 @@ def pathwise(
     array([[0., 0., 0.],
            [1., 1., 1.]])
     """
-    kernel, rng = as_kernel(kernel), random_generator(random_state)
+    kernel, rng = as_kernel(kernel).own(), random_generator(random_state)
+    if isinstance(kernel.bandwidth, torch.Tensor):
+        kernel.bandwidth = kernel.bandwidth.detach()
     X, like = as_tensor(X, name="X")
     y, _ = as_tensor(y, name="y", ndim=1)
     same_rows(X=X, y=y)
     noise, scale = number("(0, inf)", noise=noise), number("(0, inf)", scale=scale)
     w = _above_zero(w, X)
-    X, y, m = X.double(), y.to(X.device).double(), integer(1, n_draws=n_draws)
+    X, y, m = X.detach().double().clone(), y.detach().to(X.device).double(), integer(1, n_draws=n_draws)
     features = RandomFourierFeatures(kernel, n_components=n_components, form="paired", random_state=rng)
     features.set_output(transform="default").fit(X)
     prior = scale**0.5 * torch.from_numpy(rng.normal(size=(n_components, m))).to(X)
@@ -348,7 +350,7 @@ def jackknife_plus(
 
     Notes
     -----
-    One singular value decomposition, nmN FLOPs, and memory nmk.
+    One singular value decomposition, and nmN FLOPs for m new points, in blocks.
 
     References
     ----------
@@ -370,12 +372,14 @@ def jackknife_plus(
     spectrum, U, t, a, b = _factors(A, y, w, fit_intercept)
     lam, N, root, means = lam / a / a, A.shape[1], w.sqrt(), spectrum.means
     r = spectrum.leave_one_out(U, t, w, [lam], 32 * max(A.shape) * torch.finfo(U.dtype).eps)[:, 0] / root[:, None]
-    P = (new.to(A) / a - means[:N]) @ spectrum.V / (spectrum.s + lam / spectrum.s)
-    pull = (P @ U.T + fit_intercept * root / spectrum.weight) * root  # of y at new points
-    moved = (P @ spectrum.z + means[N:])[:, None] - pull[:, :, None] * r
-    low = -weighted_quantile(r.abs() - moved, w, coverage)
-    high = weighted_quantile(r.abs() + moved, w, coverage)
-    ends = torch.stack([low, high], -1) * b
+    parts = []
+    for rows in row_blocks(len(new), 48 * r.numel(), U.device):
+        P = (new[rows].to(A) / a - means[:N]) @ spectrum.V / (spectrum.s + lam / spectrum.s)
+        pull = (P @ U.T + fit_intercept * root / spectrum.weight) * root  # of y at new points
+        moved = (P @ spectrum.z + means[N:])[:, None] - pull[:, :, None] * r
+        low = -weighted_quantile(r.abs() - moved, w, coverage)
+        parts.append(torch.stack([low, weighted_quantile(r.abs() + moved, w, coverage)], -1))
+    ends = torch.cat(parts) * b
     return like.restore(ends[:, 0] if one_column else ends)
 
 
@@ -398,8 +402,10 @@ def weighted_quantile(T: torch.Tensor, w: torch.Tensor, coverage: float, n_place
     return T.gather(1, order.gather(1, first))[:, 0]
 
 # %% ../nbs/14_uncertainty.ipynb #14a00042
-def interval_score(low: ArrayLike, high: ArrayLike, y: ArrayLike, coverage: float) -> Array:
-    r"""The price (14.12) of intervals [low, high] for targets y, arrays of one shape; α = 1 - coverage.
+def interval_score(low: ArrayLike, high: ArrayLike, y: ArrayLike, coverage: float) -> np.ndarray:
+    r"""The price (14.12) of intervals [low, high] for targets y; α = 1 - coverage.
+
+    Ends of one shape, for targets of that shape, or of its last axes. A ValueError says where they are not.
 
     References
     ----------
@@ -410,7 +416,9 @@ def interval_score(low: ArrayLike, high: ArrayLike, y: ArrayLike, coverage: floa
     >>> interval_score([0.0, 0.0], [1.0, 1.0], [0.5, 1.25], coverage=0.5)
     array([1., 2.])
     """
-    low, high, y = (np.asarray(T, float) for T in (low, high, y))
+    low, high, y = (np.asarray(T.detach().cpu() if isinstance(T, torch.Tensor) else T, float) for T in (low, high, y))
+    if low.shape != high.shape or y.shape != low.shape[low.ndim - y.ndim :]:
+        raise ValueError(f"low, high and y must have one shape, got {low.shape}, {high.shape} and {y.shape}")
     return high - low + 2 / (1 - number("(0, 1)", coverage=coverage)) * (np.maximum(low - y, 0) + np.maximum(y - high, 0))
 
 
@@ -449,7 +457,10 @@ class LocalScale:
 
     def __call__(self, F: ArrayLike) -> np.ndarray:
         r"""The scale (m, k) at points described by F (m, D)."""
-        return np.maximum(self._columns(F) @ self._coef + self._intercept, _least_root(self.residuals, self.w)) ** 2
+        F = _table(F, "F")
+        width = 24 * (F.shape[1] + len(self._coef))
+        roots = np.concatenate([self._columns(F[rows]) @ self._coef for rows in row_blocks(len(F), width)])
+        return np.maximum(roots + self._intercept, _least_root(self.residuals, self.w)) ** 2
 
     def half_widths(self, F: ArrayLike, coverage: float = 0.9) -> np.ndarray:
         r"""Half of the widths (m, k) of intervals (14.11) that hold ``coverage`` of the targets.
@@ -539,7 +550,7 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
     roots = target - left[:, best, torch.arange(len(best))] / w.sqrt()[:, None]
     left_out = np.maximum(roots.numpy(), _least_root(r, v))[place] ** 2
     intercept = (means[D + N :] - means[: D + N] @ coef).numpy()
-    return LocalScale(r, left_out, v, len(first), columns, coef.numpy(), intercept)
+    return LocalScale(r.copy(), left_out, v.copy(), len(first), columns, coef.numpy(), intercept)
 
 
 def _at_places(place, w, T):

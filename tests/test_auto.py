@@ -114,6 +114,31 @@ def test_a_learned_metric_pays_for_what_it_fits():
     assert np.mean(errors) > 0.9 and np.mean(moved) < 0.1
 
 
+@pytest.mark.parametrize("n, d", [(60, 3), (300, 130)])
+def test_relevance_is_that_of_one_input_after_the_other(n, d):
+    X = pd.DataFrame(np.random.default_rng(0).random((n, d))).assign(word=np.resize(["a", "b", "c"], n))
+    X.columns = X.columns.astype(str)
+    y = X["0"] + 0.3 * (X.word == "a") + X["1"] * X["2"]
+    model = AutoKernelRegressor(random_state=0).fit(X, y)
+    seen = []
+    model._predict, whole = lambda Z, like, found=model._predict: seen.append(len(Z)) or found(Z, like), model._predict
+    rows = Rows(torch.from_numpy(model.table_.transform(X)), torch.zeros(n, 1).double(), torch.ones(n).double())
+    found = model._relevance(rows)
+    assert len(seen) <= 3 + d / 5  # calls
+    del model._predict
+    half = max(20, min(400, 20_000 // (d + 1)))
+    shifts = range(1, min(n, 2 + half // n))
+    Z = rows.Z
+    A, B = (Z[:half], Z[half:2 * half]) if n >= 2 * half else (
+        Z.repeat(len(shifts), 1), torch.cat([Z.roll(-s, 0) for s in shifts]))
+    spread = float(whole(Z[:2 * half], None).var(0).sum())
+    for j in range(d + 1):
+        changed, own = A.clone(), np.flatnonzero(model.table_.inputs_ == j)
+        changed[:, own] = B[:, own]
+        expected = float((whole(A, None) - whole(changed, None)).square().sum(1).mean()) / (2 * spread)
+        assert found[j] == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
 def test_two_rounds(small):
     X, y = problem(200)
     model = AutoKernelRegressor().fit(X, y)

@@ -613,6 +613,14 @@ def test_as_many_bandwidths_as_the_evidence_carries():
         assert len(np.unique(np.round(found.bandwidth / X.std(0), 9))) == found.n_bandwidths
 
 
+def test_one_input_is_minimised_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr(rfteach.bandwidth, "_minimise", lambda *args, found=rfteach.bandwidth._minimise: calls.append(0) or found(*args))
+    x = np.random.default_rng(0).random((60, 1))
+    auto, shared = (learn_bandwidth(x, np.sin(9 * x[:, 0]), per_input=per_input) for per_input in ("auto", False))
+    assert len(calls) == 2 and float(auto.bandwidth[0]) == pytest.approx(float(np.ravel(shared.bandwidth)[0]), rel=1e-3)
+
+
 @pytest.mark.parametrize("per_input", [True, "auto"])
 def test_inputs_that_do_not_vary_change_nothing(per_input):
     rng = np.random.default_rng(0)

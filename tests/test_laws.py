@@ -13,6 +13,7 @@ from scipy import stats
 from scipy.integrate import quad
 from sklearn.base import clone
 
+from rfteach.arrays import memory_budget
 from rfteach.chaos import SparsePCE
 from rfteach.effects import sensitivity
 from rfteach.harfe_regressor import HARFERegressor
@@ -272,6 +273,7 @@ def test_ishigami_with_normal_inputs():
     (lambda X, y: sobol_indices(SparsePCE(2, laws=FOUR).fit(X, y), laws=stats.norm, method="analytic"), ValueError, "under other laws"),
     (lambda X, y: sobol_indices(SparsePCE(2, laws=stats.beta(2, 2)).fit(X % 1, y), bounds=[[0, 1]] * 4, method="analytic"), ValueError,
      "under other laws"),
+    (lambda X, y: as_laws(stats.norm([0, 1], [1, 2]), 2), ValueError, r"laws must be one distribution of numbers, got \(2,\)"),
     (lambda X, y: sensitivity(X, y, SparsePCE(laws=FOUR)), ValueError, "model must have laws=None"),
     (lambda X, y: to_module(SparsePCE(2, laws=FOUR).fit(X, y)), TypeError, "has no module"),
 ])
@@ -290,6 +292,20 @@ def test_frequencies_too_high_for_quadrature_are_sampled():
         sobol_indices(model, laws=[stats.triang(0.5), stats.norm], method="analytic")
     assert sobol_indices(model, laws=[stats.triang(0.5), stats.norm], n_points=64).method == "qmc"
     assert sobol_indices(model, laws=[stats.norm, stats.triang(0.5)]).method == "analytic"
+
+
+@pytest.mark.parametrize("law", [stats.beta(2, 3), [0.0, 0.5, 2.0, 2.0, 7.0]], ids=["beta", "sample"])
+def test_waves_go_over_points_by_blocks(law):
+    law, w = Law(law), torch.linspace(-2, 2, 7, dtype=torch.float64)
+    whole = law.characteristic(w), law.second(w, w[:3], 1), law.second(w, w[:3], -1)
+    u, p = (torch.from_numpy(v) for v in law.points())
+    waves = torch.exp(1j * torch.outer(w, u))
+    exact = waves @ p.to(waves), waves * p @ waves[:3].T, waves * p @ waves[:3].conj().T
+    with memory_budget(1):
+        some = law.characteristic(w), law.second(w, w[:3], 1), law.second(w, w[:3], -1)
+    for a, b, c in zip(whole, some, exact):
+        torch.testing.assert_close(a, c, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(b, c, rtol=1e-12, atol=1e-14)
 
 
 def test_lists_of_laws():

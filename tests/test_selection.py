@@ -130,7 +130,7 @@ def test_the_constant_stays_for_half_a_standard_error():
     error = (share.square() @ shift.square()).sqrt()
     for times, name in ((0.4, "constant"), (0.6, "expansion")):
         gain = shift + times * error
-        found = choose((squares - gain).sqrt(), X, Y, w, parts)
+        found = choose((squares - gain).sqrt(), X, Y, w, iter(parts))
         assert found.names == [name]
         torch.testing.assert_close(found.errors["expansion"], share @ (squares - gain))
 
@@ -241,6 +241,8 @@ def test_standard_deviations_of_extreme_and_still_columns():
 def test_wrong_folds_are_named(bad):
     with pytest.raises((TypeError, ValueError), match="n_folds"):
         check_folds(bad)
+    with pytest.raises((TypeError, ValueError), match="n_folds"):
+        list(left_out_parts(10, bad))
 
 
 @pytest.mark.parametrize("name", MODELS)

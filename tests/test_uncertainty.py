@@ -27,6 +27,7 @@ import rfteach.streaming
 import rfteach.uncertainty
 from rfteach.adaptive import AdaptiveFeatureRegressor
 from rfteach.agop import RFMClassifier, RFMRegressor
+from rfteach.arrays import memory_budget
 from rfteach.centers import CentersClassifier, CentersRegressor
 from rfteach.chaos import SparsePCE
 from rfteach.conjugate import KernelRidgeRegressor
@@ -155,6 +156,29 @@ def test_paths_are_draws_of_the_exact_process():
 # --- intervals
 
 
+def test_paths_have_gradients_and_stay_as_they_are():
+    X, y = np.random.default_rng(0).uniform(-1, 1, (12, 2)), np.arange(12.0)
+    kernel = Gaussian(torch.tensor(0.8, dtype=torch.float64, requires_grad=True))
+    f = pathwise(kernel, X, y, 0.1, n_components=40, n_draws=2, random_state=0)
+    at = torch.tensor([[0.3, -0.2], [0.5, 0.9]], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(f, (at,))
+    before = f(at).detach()
+    torch.testing.assert_close(f(at.detach()), before)
+    X[:] = 0
+    kernel.set_params(bandwidth=3.0)
+    torch.testing.assert_close(f(at.detach()), before, rtol=1e-10, atol=1e-10)
+
+
+def test_a_scale_stays_as_it_is_and_goes_by_blocks():
+    F, r, w = np.random.default_rng(0).random((60, 2)), np.linspace(-1, 2, 60), np.full(60, 2.0)
+    scale = local_scale(F, r, w)
+    values = scale(F), scale.half_widths(F)
+    r[:], w[:] = 9, 5
+    with memory_budget(1):
+        few = scale(F), scale.half_widths(F)
+    np.testing.assert_allclose(few, values, rtol=1e-12)
+
+
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("n, N", [(25, 6), (12, 20)])
 def test_jackknife_is_that_of_refits(fit_intercept, n, N):
@@ -174,6 +198,13 @@ def test_jackknife_is_that_of_refits(fit_intercept, n, N):
     high = np.apply_along_axis(quantile, 0, p + r[:, None])
     low = -np.apply_along_axis(quantile, 0, r[:, None] - p)
     np.testing.assert_allclose(ends, np.stack([low, high], -1), atol=1e-10)
+
+
+def test_jackknife_goes_by_blocks():
+    A, y, _ = table()
+    whole = jackknife_plus(A, y, 0.3, A)
+    with memory_budget(1):
+        np.testing.assert_allclose(jackknife_plus(A, y, 0.3, A), whole, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -351,6 +382,8 @@ def test_edges():
     (lambda A, y: local_scale(A, y, place=np.ones((40, 2))), ValueError, "place: Expected 1D array"),
     (lambda A, y: local_scale(A, y).half_widths(A[:, :2]), ValueError, "F"),
     (lambda A, y: interval_score(y, y, y, 0.0), ValueError, "coverage"),
+    (lambda A, y: interval_score(y, y, y[:, None], 0.9), ValueError, r"one shape, got \(40,\), \(40,\) and \(40, 1\)"),
+    (lambda A, y: interval_score(y, y[1:], y, 0.9), ValueError, "one shape"),
 ])
 def test_what_cannot_be_taken_is_named(call, error, words):
     A, y, _ = table()
@@ -582,6 +615,14 @@ def test_shapes_of_one_output_and_of_one_column(model):
         assert one.sample_functions(2, 0)(X[:5]).shape == (*shape, 2)
         assert one.predict_interval(X[:5]).shape == (*shape, 2) and np.shape(one.law_.noise) == shape[1:]
     np.testing.assert_allclose(column.predict(X[:5], return_std=True)[1][:, 0], plain.predict(X[:5], return_std=True)[1])
+
+
+def test_intervals_have_no_gradient():
+    X = torch.rand(60, 2, dtype=torch.float64, requires_grad=True)
+    model = RandomFeatureRidge().fit(X.detach(), X.detach()[:, 0])
+    assert model.predict(X).requires_grad and not model.predict_interval(X).requires_grad
+    ends, y = model.predict_interval(X), X[:, 0]
+    assert interval_score(*ends.T, y, 0.9).shape == (60,)
 
 
 def test_a_function_that_was_drawn_stays():
