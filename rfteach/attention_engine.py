@@ -109,7 +109,7 @@ def per_key(T: torch.Tensor, k: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def key_bias(key_mask: ArrayLike, k: torch.Tensor, name: str = "key_mask") -> torch.Tensor:
-    """What a mask adds to the exponents of the keys k (..., S, E), as (..., S): -inf leaves a key out; ``name`` is for errors."""
+    """What a mask adds to the exponents of the keys k (..., S, E), (..., S): -inf leaves a key out; ``name`` is for errors."""
     mask = key_mask
     if not isinstance(mask, torch.Tensor):
         mask = np.array(mask, order="C")  # a copy: torch cannot view every array
