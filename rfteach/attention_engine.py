@@ -108,24 +108,24 @@ def per_key(T: torch.Tensor, k: torch.Tensor, name: str) -> torch.Tensor:
         ) from error
 
 
-def key_bias(key_mask: ArrayLike, k: torch.Tensor) -> torch.Tensor:
-    """What a mask adds to the exponents of the keys k (..., S, E), as (..., S): -inf leaves a key out."""
+def key_bias(key_mask: ArrayLike, k: torch.Tensor, name: str = "key_mask") -> torch.Tensor:
+    """What a mask adds to the exponents of the keys k (..., S, E), (..., S): -inf leaves a key out; ``name`` is for errors."""
     mask = key_mask
     if not isinstance(mask, torch.Tensor):
         mask = np.array(mask, order="C")  # a copy: torch cannot view every array
         if mask.dtype.kind == "f":
             mask = mask.astype(np.float64)
         elif mask.dtype.kind != "b":
-            raise TypeError(f"key_mask must be boolean or floating, got {mask.dtype}")
+            raise TypeError(f"{name} must be boolean or floating, got {mask.dtype}")
         mask = torch.from_numpy(mask)
     mask = mask.to(k.device)
     if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise TypeError(f"key_mask must be boolean or floating, got {mask.dtype}")
+        raise TypeError(f"{name} must be boolean or floating, got {mask.dtype}")
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=k.dtype).masked_fill(~mask, -math.inf)
     elif not (mask < torch.finfo(k.dtype).max / 16).all():
-        raise ValueError("key_mask must be -inf or a number of moderate size, got NaN or more")
-    return per_key(mask.to(k), k, "key_mask")
+        raise ValueError(f"{name} must be -inf or a number of moderate size, got NaN or more")
+    return per_key(mask.to(k), k, name)
 
 
 def same_length(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor | None,

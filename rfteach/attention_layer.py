@@ -11,6 +11,7 @@ import math
 import torch
 from torch.nn import functional as F
 
+from .arrays import row_blocks
 from .attention import attention_frequencies, check_kind, feature_map
 from .attention_engine import attend, key_bias, narrowed, same_length
 from .checks import choice, flag, integer, number
@@ -39,11 +40,12 @@ def _batch_first(inputs, batch_first, widths):
 
 def _refuse_other_masks(attn_mask, L, S):
     """Refuse every mask but the causal one."""
-    expected = torch.ones(L, S, dtype=torch.bool, device=attn_mask.device).triu(1)
-    if attn_mask.dtype != torch.bool:
-        attn_mask = attn_mask.double()
-        expected = torch.zeros_like(expected).double().masked_fill(expected, -math.inf)
-    if attn_mask.shape != expected.shape or not torch.equal(attn_mask, expected):
+    known = attn_mask.dtype == torch.bool or attn_mask.is_floating_point()
+    left_out = True if attn_mask.dtype == torch.bool else -math.inf
+    blocks = row_blocks(L, S * attn_mask.element_size(), attn_mask.device)
+    if not known or attn_mask.shape != (L, S) or not all(
+        torch.equal(part := attn_mask[rows], torch.full_like(part, left_out).triu_(rows.start + 1)) for rows in blocks
+    ):
         raise ValueError(
             f"attn_mask must be None or the causal mask of shape {(L, S)}; "
             "other masks need the weights one by one"
@@ -57,7 +59,7 @@ def _padding_bias(mask, k, single):
     if mask.shape != expected:
         raise ValueError(f"key_padding_mask must have shape {expected}, got {tuple(mask.shape)}")
     mask = mask.reshape(B, 1, S)
-    return key_bias(~mask if mask.dtype == torch.bool else mask, k)
+    return key_bias(~mask if mask.dtype == torch.bool else mask, k, "key_padding_mask")
 
 # %% ../nbs/11c_attention_layer.ipynb #d03e0111
 def _add_projections(layer, bias, gated, made):
@@ -123,7 +125,8 @@ class _KeepsFrequencies(torch.nn.Module):
     def redraw_frequencies(self) -> None:
         """Replace the frequencies by new ones, from a seed that torch's generator gives."""
         seed = int(torch.randint(2**31, (), device="cpu"))
-        self.frequencies = self._draw(seed).to(self.frequencies)
+        like = next(self.parameters()) if self.frequencies.is_meta else self.frequencies
+        self.frequencies = self._draw(seed).to(like)
 
     def _apply(self, fn, recurse=True):
         empty = self.frequencies.is_meta
@@ -136,6 +139,8 @@ class _KeepsFrequencies(torch.nn.Module):
         name = prefix + "frequencies"
         kept = {} if name in state_dict else {name: self.frequencies}
         super()._load_from_state_dict({**state_dict, **kept}, prefix, *args)
+        if self.frequencies.is_meta and not next(self.parameters()).is_meta:
+            self.redraw_frequencies()
 
 # %% ../nbs/11c_attention_layer.ipynb #5be3d1f0
 class RandomFeatureAttention(_KeepsFrequencies):
@@ -239,11 +244,16 @@ class RandomFeatureAttention(_KeepsFrequencies):
         ------
         ValueError
             For other masks, for weights, and for inputs that do not fit or overflow. An empty batch is none.
+        TypeError
+            If a mask is no tensor, or key_padding_mask one of integers.
         """
         if need_weights:
             raise ValueError("need_weights must be False: random feature attention forms no weights")
         widths = self.embed_dim, self.kdim, self.vdim
         inputs, single = _batch_first([query, key, value], self.batch_first, widths)
+        for name, mask in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
+            if mask is not None and not isinstance(mask, torch.Tensor):
+                raise TypeError(f"{name} must be None or a tensor, got {type(mask).__name__}")
         if attn_mask is not None:
             _refuse_other_masks(attn_mask, inputs[0].shape[1], inputs[1].shape[1])
         causal = bool(self.causal or is_causal or attn_mask is not None)

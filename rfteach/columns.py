@@ -104,16 +104,22 @@ def _learn(A, name, w, max_levels):
         centre = u @ (v / peak) / u.sum()
         unit = math.sqrt(u @ (v / peak - centre) ** 2 / u.sum())
         varies = v.max() > v.min() and unit > 0
-        share = w[gap].sum() / w.sum()
-        scale = (2 * share * (1 - share)) ** -0.5 if gap.any() else 1.0
+        scale = _scale(np.array([w[gap].sum(), u.sum()])) if gap.any() else 1.0
         return _Column(name, centre * peak if varies else None, unit * peak, [_MISSING] * bool(gap.any()), scale)
-    levels, where = np.unique([_key(v) for v in A], return_inverse=True)
-    weight = np.bincount(where, w)
+    keys = [_key(v) for v in A]
+    levels = sorted(set(keys))
     if len(levels) < 2:
         return _Column(name, None, 1.0, [], 1.0)
-    most = np.argsort(-weight, kind="stable")[:max_levels]
-    share = np.append(weight[most], weight.sum() - weight[most].sum()) / weight.sum()
-    return _Column(name, None, 1.0, levels[np.sort(most)].tolist(), (1 - share @ share) ** -0.5)
+    position = {level: k for k, level in enumerate(levels)}
+    weight = np.bincount([position[key] for key in keys], w)
+    order = np.argsort(-weight, kind="stable")
+    most, rest = order[:max_levels], order[max_levels:]
+    return _Column(name, None, 1.0, [levels[k] for k in np.sort(most)], _scale(np.append(weight[most], weight[rest].sum())))
+
+
+def _scale(weight):
+    """(13.4) from weights of the levels, by 1 - Σ p² = 2 Σ_{i<j} p_i p_j, where nothing cancels."""
+    return weight.sum() * (2 * weight[1:] @ weight.cumsum()[:-1]) ** -0.5
 
 
 def _key(v):
@@ -237,10 +243,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         named = hasattr(X, "columns") and hasattr(X, "__getitem__")
         if not named:
             try:
-                A = np.asarray(X)  # which makes words of all where a list has words and numbers
+                A = np.array(X, dtype=object) if isinstance(X, (list, tuple)) else X
+                # of a list with words NumPy would make words throughout, each as long as the longest
+                X = A if A is not X and any(isinstance(v, (str, bytes)) for v in A.flat) else np.asarray(X)
             except ValueError as error:
                 raise ValueError(f"X must be a table with as many values in each row ({error})") from error
-            X = np.array(X, dtype=object) if A.dtype.kind in "US" and isinstance(X, (list, tuple)) else A
         if not named and X.ndim != 2:
             raise ValueError(f"X: Expected 2D array, got {X.ndim}D array of shape {X.shape}. Reshape your data.")
         names = list(X.columns) if named else [f"x{j}" for j in range(X.shape[1])]

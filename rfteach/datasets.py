@@ -85,6 +85,17 @@ def _vector(v, name, X):
     return v
 
 
+def _numbers(v, name):
+    """`v` as a vector of float64 for the formulas of moments."""
+    return as_tensor(v, name=name, ndim=1)[0].detach().cpu().double().numpy()
+
+
+def _refuse_negative(c):
+    """Refuse a negative entry of c, a tensor or an array."""
+    if (c < 0).any():
+        raise ValueError(f"c must not be negative, its smallest entry is {float(c.min()):g}")
+
+
 def sobol_g(X: ArrayLike, c: ArrayLike) -> Array:
     """The g-function of Sobol', equation (D.4).
 
@@ -115,14 +126,25 @@ def sobol_g(X: ArrayLike, c: ArrayLike) -> Array:
     """
     T, like = as_tensor(X)
     c = _vector(c, "c", T)
-    if (c < 0).any():
-        raise ValueError(f"c must not be negative, its smallest entry is {float(c.min()):g}")
+    _refuse_negative(c)
     return like.restore((((4 * T - 2).abs() + c) / (1 + c)).prod(dim=1))
 
 
 def sobol_g_moments(c: ArrayLike) -> Moments:
-    """Exact `Moments` of `sobol_g` for inputs uniform on the unit cube; `c` of shape (d,)."""
-    c = np.asarray(c, float)
+    """Exact `Moments` of `sobol_g` for inputs uniform on the unit cube.
+
+    Parameters
+    ----------
+    c : array-like or tensor, shape (d,)
+        Not negative.
+
+    Raises
+    ------
+    ValueError
+        If `c` is not a vector of finite numbers, or has a negative entry.
+    """
+    c = _numbers(c, "c")
+    _refuse_negative(c)
     return product_moments(np.ones_like(c), 1 + 1 / (3 * (1 + c) ** 2))
 
 # %% ../nbs/00d_datasets.ipynb #7885286e
@@ -159,8 +181,9 @@ def gaussian_bump(X: ArrayLike, center: ArrayLike, covariance: ArrayLike | None 
         if S.shape != (d, d):
             raise ValueError(f"covariance must have shape {(d, d)}, got {tuple(S.shape)}")
         L, failed = torch.linalg.cholesky_ex(S)
-        if failed or not torch.allclose(S, S.T, rtol=1e-5, atol=0):
-            raise ValueError("covariance must be symmetric and positive definite")
+        rounding = d * torch.finfo(S.dtype).eps * float(S.detach().abs().max())
+        if failed or not torch.allclose(S, S.T, rtol=1e-5, atol=rounding):
+            raise ValueError("covariance must be symmetric, but for rounding, and positive definite")
         delta = torch.linalg.solve_triangular(L, delta.T, upper=False).T
         log_scale = log_scale + L.diagonal().log().sum()
     return like.restore((-0.5 * delta.square().sum(dim=1) - log_scale).exp())
@@ -169,15 +192,29 @@ def gaussian_bump(X: ArrayLike, center: ArrayLike, covariance: ArrayLike | None 
 def gaussian_bump_moments(center: ArrayLike, low: float = -4.0, high: float = 4.0) -> Moments:
     """Exact `Moments` of `gaussian_bump` with identity covariance, equation (D.6).
 
-    The inputs are uniform on the box [low, high]^d; `center` has shape (d,).
+    Parameters
+    ----------
+    center : array-like or tensor, shape (d,)
+    low, high : float, default -4.0 and 4.0
+        The inputs are uniform on the box [low, high]^d.
+
+    Raises
+    ------
+    ValueError
+        If `center` is not a vector of finite numbers, low not smaller than high, or the square of the density so
+        small on the box that it underflows.
     """
     if not low < high:
         raise ValueError(f"low must be smaller than high, got {low} and {high}")
-    low, high = low - np.asarray(center, float), high - np.asarray(center, float)
+    center, box, width = _numbers(center, "center"), f"[{low}, {high}]", high - low
+    low, high = low - center, high - center
     flip = low + high > 0  # both moments are even; near Φ = 1 differences would cancel
     low, high = np.where(flip, -high, low), np.where(flip, -low, high)
-    means = (ndtr(high) - ndtr(low)) / (high - low)
-    seconds = (ndtr(2**0.5 * high) - ndtr(2**0.5 * low)) / (2 * np.pi**0.5 * (high - low))
+    means = (ndtr(high) - ndtr(low)) / width
+    seconds = (ndtr(2**0.5 * high) - ndtr(2**0.5 * low)) / (2 * np.pi**0.5 * width)
+    if (vanishes := np.minimum(means**2, seconds) < np.finfo(float).tiny).any():
+        j = int(vanishes.argmax())
+        raise ValueError(f"the density vanishes on the box {box}: entry {j} of center is {center[j]:g}")
     return product_moments(means, seconds)
 
 # %% ../nbs/00d_datasets.ipynb #e7699a29

@@ -376,7 +376,7 @@ class RandomFourierFeatures(_WaveMap):
         object has its own bandwidth, which both leave as it is; a number beside one is refused. "learned" stands for one bandwidth for each input,
         learned from X and y (`rfteach.bandwidth.learn_bandwidth`). scikit-learn's ``gamma`` is
         ``1 / (2 bandwidth²)`` for "gaussian". A torch tensor may require a gradient; fit again after each
-        step that changes it.
+        step that changes it. Then ``copy.deepcopy`` takes no fitted map: fit a ``sklearn.base.clone`` of it.
     n_components : int, default 100
         Number N of features; even for paired features. The error falls like 1/√N.
     form : {"phase", "paired"}, default "phase"

@@ -768,11 +768,12 @@ def gram_blocks(
     k = as_kernel(k)
     X, Y, like, columns = _pair(X, Y)
     height = max(1, max_bytes // (len(Y) * X.element_size()))
+    side = None if needs_grad(X, Y, k.widths(Y)) else k.side(Y, "X" if Y is X else "Y")
 
     def blocks():
         for start in range(0, len(X), height):
             rows = slice(start, min(start + height, len(X)))
             part = replace(like, index=None if like.index is None else like.index[rows])
-            yield rows, part.restore(k.gram(X[rows], Y), columns)
+            yield rows, part.restore(k.gram(X[rows], Y, side), columns)
 
     return blocks()

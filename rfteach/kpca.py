@@ -162,9 +162,9 @@ class AnisotropicKernelPCA(Transformer):
     def _transform(self, X):
         own, rows, mean = self._X.to(X), self._rows.to(X), self._mean.to(X)
         V = (self._V * self._scale).to(X)
-        out = X.new_empty(len(X), V.shape[1])
+        side, out = self.kernel_.side(own, "X_fit_"), X.new_empty(len(X), V.shape[1])
         for part in row_blocks(len(X), len(own) * X.element_size(), X.device):
-            K = self.kernel_(X[part].detach(), own)
+            K = self.kernel_.gram(X[part].detach(), own, side)
             K += mean - rows - K.mean(1, keepdim=True)
             out[part] = thin_product(K, V)
         return out

@@ -7,6 +7,7 @@ __all__ = ['Scaled', 'Times', 'Between', 'Plane', 'Waves', 'Sum', 'Column', 'Rad
            'Probabilities', 'Matrix', 'InDtype', 'to_module']
 
 # %% ../nbs/14b_modules.ipynb #14b00006
+import math
 from functools import singledispatch
 
 import numpy as np
@@ -125,22 +126,29 @@ class Radial(torch.nn.Module):
         sigma = kernel.widths(U).detach().expand(U.shape[1])
         kernel = kernel.own().set_params(bandwidth=1.0)
         self.kernel, self.factor, self.power = kernel, kernel._factor, 1 if isinstance(kernel, Laplacian1) else 2
-        at_zero, nearby = self.profile(torch.tensor([0.0, 1e-12], dtype=torch.float64)).tolist()
-        self.by_product = self.power == 2 and abs(at_zero - nearby) < 1e-11  # a slope at zero: no kink
         _keep(self, U=U, sigma=sigma, centre=U.mean(0))
+        at_zero, nearby = self.profile(torch.tensor([0.0, 1e-12], dtype=torch.float64)).tolist()
+        slope, farthest = (at_zero - nearby) / 1e-12, float(((U - self.centre) / sigma).square().sum(1).max())
+        smooth = self.power == 2 and slope < 10  # no kink
+        self.loss = 2 * slope * farthest if smooth else math.inf  # of values by products, in units of ε
+
+    @property
+    def by_product(self):
+        """Whether products lose no more of values than `rfteach.kernels` may, ε^(2/3), in the dtype of the centres."""
+        return self.loss < torch.finfo(self.U.dtype).eps ** (-1 / 3)
 
     def profile(self, t):
         return self.kernel._profile(self.factor * t)
 
     def forward(self, x):
         x = x.to(self.U.dtype)
-        by_product = self.by_product and self.U.dtype == torch.float64
-        return self.profile(self._by_product(x) if by_product else self._by_differences(x))
+        t = self._by_product(x) if self.by_product else self._by_differences(x)
+        return self.profile(t.clamp(0.0, torch.finfo(t.dtype).max / 1e3))  # infinity would become NaN
 
     def _by_product(self, x):
-        x, U = (x - self.centre) / self.sigma, (self.U - self.centre) / self.sigma
-        t = x.square().sum(1, keepdim=True) + U.square().sum(1) - 2 * x @ U.T
-        return t.clamp(min=0)
+        far = torch.finfo(x.dtype).max ** 0.25  # a square that is in range
+        x, U = ((x - self.centre) / self.sigma).clamp(-far, far), (self.U - self.centre) / self.sigma
+        return x.square().sum(1, keepdim=True) + U.square().sum(1) - 2 * x @ U.T
 
     def _by_differences(self, x):
         t = 0
@@ -217,7 +225,7 @@ def _(model):
 @feature_map.register(AnisotropicKernelPCA)
 def _(model):
     values = Radial(model.kernel_, model.X_fit_)
-    lam, r = model.eigenvalues_, values(values.U).mean(0).numpy()
+    lam, r = model.eigenvalues_, model._rows.double().cpu().numpy()
     B = model.eigenvectors_ / np.sqrt(np.where(lam > 0, lam, np.inf))
     return torch.nn.Sequential(values, Plane(B, -r @ B))
 
@@ -455,7 +463,8 @@ def to_module(model: object, dtype: torch.dtype = torch.float64) -> torch.nn.Mod
     -----
     It goes through ``torch.export`` and ``torch.onnx.export`` with a batch size that stays free. What it gives differs
     from the estimator's values by rounding: about 1e-16 times the sum of the sizes of the coefficients, or 1e-7 times
-    it for float32. n rows take n times as many numbers as there are features or centres.
+    it for float32; with centres many bandwidths away from their mean up to 7e-11 or 5e-5 times it, as much as
+    `rfteach.kernels` may lose. n rows take n times as many numbers as there are features or centres.
 
     Examples
     --------

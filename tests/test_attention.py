@@ -12,8 +12,9 @@ import torch
 import torch.utils.checkpoint
 from torch.autograd import forward_ad
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from rfteach import attention, attention_engine
+from rfteach import attention, attention_engine, attention_layer
 from rfteach.arrays import memory_budget
 from rfteach.attention import (
     KINDS,
@@ -685,6 +686,18 @@ def test_layers_that_leave_the_meta_device():
     assert torch.equal(layer.to(torch.float64).frequencies, kept.double())
 
 
+def test_a_layer_that_takes_weights_over_on_the_meta_device():
+    """A state of torch's layer has no frequencies: they are drawn beside its weights."""
+    layer = RandomFeatureAttention(16, 4, batch_first=True, device="meta", random_state=0)
+    layer.load_state_dict(exact_layer().double().state_dict(), assign=True)
+    x = torch.randn(2, 10, 16, dtype=torch.float64)
+    assert layer.frequencies.dtype == torch.float64 and layer(x, x, x)[0].isfinite().all()
+    kept = RandomFeatureAttention(16, 4, batch_first=True, random_state=1)
+    layer = RandomFeatureAttention(16, 4, batch_first=True, device="meta")
+    layer.load_state_dict(kept.state_dict(), assign=True)
+    assert torch.equal(layer.frequencies, kept.frequencies)
+
+
 def exact_layer(**options):
     torch.manual_seed(0)
     return torch.nn.MultiheadAttention(16, 4, batch_first=True, **options).eval()
@@ -752,6 +765,43 @@ def test_causal_layers():
         inputs[i][0, 3, 2] = torch.nan
         with pytest.raises(ValueError, match=words):
             layer(*inputs)
+
+
+def test_masks_of_the_layer_are_refused_by_their_names():
+    layer, x = RandomFeatureAttention(16, 4, batch_first=True, random_state=0), torch.randn(2, 6, 16)
+    for mask, error, words in (
+        (np.zeros((2, 6), bool), TypeError, "key_padding_mask must be None or a tensor, got ndarray"),
+        (torch.zeros(2, 6, dtype=torch.int), TypeError, "^key_padding_mask must be boolean or floating, got torch.int32"),
+        (torch.full((2, 6), torch.nan), ValueError, "^key_padding_mask must be -inf or a number of moderate size"),
+    ):
+        with pytest.raises(error, match=words):
+            layer(x, x, x, key_padding_mask=mask)
+    with pytest.raises(TypeError, match="attn_mask must be None or a tensor, got ndarray"):
+        layer(x, x, x, attn_mask=np.triu(np.ones((6, 6), bool), 1))
+
+
+class Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that an operation gave."""
+
+    nbytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.nbytes = max(self.nbytes, out.nbytes if isinstance(out, torch.Tensor) else 0)
+        return out
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.bfloat16], ids=str)
+def test_a_causal_mask_is_read_by_rows(dtype):
+    mask = torch.full((90, 70), True if dtype == torch.bool else -torch.inf, dtype=dtype).triu(1)
+    with memory_budget(1000), Largest() as read:
+        attention_layer._refuse_other_masks(mask, 90, 70)
+    assert 0 < read.nbytes <= 1000
+    for i, j in ((0, 1), (69, 0), (89, 69)):
+        wrong = mask.clone()
+        wrong[i, j] = 0 if mask[i, j] else 1
+        with memory_budget(1000), pytest.raises(ValueError, match=r"the causal mask of shape \(90, 70\)"):
+            attention_layer._refuse_other_masks(wrong, 90, 70)
 
 
 def test_inside_torchs_encoder_layer():

@@ -1,5 +1,7 @@
 """Tables as people have them: what becomes of each kind of column, and what is refused by name."""
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -171,3 +173,26 @@ def test_a_level_called_other_keeps_its_name():
     encoder = TableEncoder().fit(pd.DataFrame({"c": ["a", "other"] * 20}))
     names = encoder.get_feature_names_out().tolist()
     assert names == ["c=a", "c=other", "c=other_"]
+
+
+def test_one_long_word_costs_its_own_length():
+    rows = [["red"], ["blue"]] * 200 + [["x" * 20_000]]
+    tracemalloc.start()
+    Z = TableEncoder().fit_transform(rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert Z.shape == (401, 4) and peak < 2e6  # of 32 MB
+
+
+@pytest.mark.parametrize("column", [["a", "a", "b"], ["b", "b", "a"], [1.0, 2.0, None], [None, None, 1.0]], ids=str)
+def test_weights_of_any_size(column):
+    frame = pd.DataFrame({"c": column})
+    Z = TableEncoder().fit(frame, sample_weight=[1.0, 1.0, 1e-20]).transform(frame)
+    assert np.isclose(Z.max(), 1e10)  # (13.4) for shares of 1 and 5e-21
+    assert np.isfinite(TableEncoder().fit(frame, sample_weight=[1.0, 1.0, 5e-324]).transform(frame)).all()
+
+
+def test_joined_levels_of_little_weight():
+    frame, w = pd.DataFrame({"c": list("abcd")}), [1 / 3, 1e-20, 1e-21, 1e-21]
+    Z = TableEncoder(max_levels=2).fit(frame, sample_weight=w).transform(frame)
+    assert np.isclose(Z.max(), (2 * 3 * 1.2e-20) ** -0.5)

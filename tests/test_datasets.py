@@ -147,7 +147,15 @@ def test_bump_integrates_to_one():
      (lambda: gaussian_bump(points(), CENTER, np.eye(2)), "covariance must have shape"),
      (lambda: gaussian_bump(points(), CENTER, -np.eye(3)), "positive definite"),
      (lambda: gaussian_bump(points(), CENTER, np.eye(3) + 0.1 * np.triu(np.ones((3, 3)), 1)), "symmetric"),
+     (lambda: gaussian_bump(points(), CENTER, np.eye(3) + 1e-12 * np.eye(3, k=1)), "symmetric"),
      (lambda: gaussian_bump_moments([0], 1, 1), "low must be smaller"),
+     (lambda: gaussian_bump_moments(0.5), "center: Expected 1D"),
+     (lambda: gaussian_bump_moments([0, np.nan]), "center contains NaN"),
+     (lambda: gaussian_bump_moments([0, 50]), r"the density vanishes on the box \[-4.0, 4.0\]: entry 1 of center is 50"),
+     (lambda: gaussian_bump_moments([32]), "the density vanishes on the box"),  # its square, that is
+     (lambda: gaussian_bump_moments([1e300]), "the density vanishes on the box"),
+     (lambda: sobol_g_moments(3.0), "c: Expected 1D"),
+     (lambda: sobol_g_moments([1, -1]), "c must not be negative, its smallest entry is -1"),
      (lambda: product_moments([0, 1], [1, 1]), "means"),
      (lambda: product_moments([2], [1]), "means"),
      (lambda: product_moments([1, 1], [1]), "means")],
@@ -155,6 +163,19 @@ def test_bump_integrates_to_one():
 def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_covariance_that_is_symmetric_but_for_rounding(dtype):
+    rng = np.random.default_rng(0)
+    for d in (2, 10, 50):
+        Q, D = np.linalg.qr(rng.normal(size=(d, d)))[0], 10.0 ** np.r_[np.zeros(d - 1), 2.0]
+        S, X = (Q.astype(dtype) * D.astype(dtype)) @ Q.T.astype(dtype), np.zeros((1, d), dtype)
+        S[0, 1] += 2 * np.spacing(abs(S).max())
+        np.testing.assert_allclose(gaussian_bump(X, X[0], S), (2 * np.pi) ** (-d / 2) / 10, rtol=1e-4)
+    S = np.diag([1.0, 2.0, 3.0])
+    S[0, 2] = 1e-17  # beside a zero
+    assert gaussian_bump(points(), CENTER, S) == pytest.approx(gaussian_bump(points(), CENTER, np.diag([1.0, 2.0, 3.0])))
 
 
 MOMENTS = {

@@ -24,6 +24,7 @@ from rfteach.features import (
     wave_features,
 )
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Laplacian1, Matern
+from rfteach.waves import largest_waves, random_waves
 
 KERNELS = {
     "gaussian": Gaussian(1.5),
@@ -348,3 +349,10 @@ def test_sparse_rows_that_overflow(sign):
 def test_the_bound_counts_pairs():
     for n in (2, 30, 200):
         assert n_components_bound(0.5, 0.1, n_samples=n) == 2 * np.ceil(4 / 0.25 * np.log(n * (n - 1) / 0.1))
+
+
+def test_waves_beside_a_head_that_has_them_all():
+    """Nothing is left to draw, however large the weights are."""
+    U = np.full((2, 3), 1e3)
+    codes, weights = random_waves(U, 2, 10**5, np.random.default_rng(0), largest_waves(U, 2, 1000))
+    assert codes.shape == (0, 2) and weights.shape == (0,)

@@ -16,6 +16,7 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 import rfteach.kernels
 from rfteach.arrays import memory_budget
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Laplacian1, Matern, as_kernel, gram_blocks
+from rfteach.kpca import AnisotropicKernelPCA
 
 FAMILIES = {
     "gaussian": Gaussian,
@@ -253,6 +254,32 @@ def test_gram_blocks(max_bytes):
     assert next(gram_blocks(k, X.astype(np.float32), Y))[1].dtype == np.float64
 
 
+def test_blocks_of_rows_share_what_the_columns_decide(monkeypatch):
+    asked, side = [], rfteach.kernels._side
+    counted = lambda Y, bandwidth: asked.append(len(Y)) or side(Y, bandwidth)
+    monkeypatch.setattr(rfteach.kernels, "_side", counted)
+    monkeypatch.setattr(Gaussian, "_side", staticmethod(counted))
+    X, Y, k = data(21, 3) + 100, data(8, 3, seed=1) + 100, Gaussian(0.9)
+    assert len(list(gram_blocks(k, X, Y, max_bytes=1))) == 21 and asked == [8]
+    components = AnisotropicKernelPCA(2, bandwidth=0.9).fit(Y)
+    expected = components.transform(X)
+    asked.clear()
+    with memory_budget(100):
+        assert np.allclose(components.transform(X), expected, atol=1e-12)
+    assert asked == [8]
+
+
+def test_blocks_have_gradients():
+    X, Y = (torch.from_numpy(data(n, 3, seed=n)).requires_grad_() for n in (7, 5))
+    bandwidth = torch.tensor([0.8, 1.5, 1.0], dtype=torch.float64, requires_grad=True)
+    for inputs, k, args in (((X, Y), Gaussian(), (X, Y)), ((X,), Gaussian(), (X,)),
+                            ((bandwidth,), Gaussian(bandwidth), (X.detach(), Y.detach()))):
+        by_blocks = torch.cat([K for _, K in gram_blocks(k, *args, max_bytes=1)])
+        for found, wanted in zip(torch.autograd.grad(by_blocks.square().sum(), inputs),
+                                 torch.autograd.grad(k(*args).square().sum(), inputs)):
+            assert torch.allclose(found, wanted, atol=1e-12)
+
+
 def test_estimator_parameters():
     k = Matern(2.5, bandwidth=2.0)
     assert clone(k).get_params() == {"nu": 2.5, "bandwidth": 2.0}
@@ -304,6 +331,9 @@ def test_names(name):
         (lambda: as_kernel("gaussian", "median"), ValueError, "got 'median'; rfteach.bandwidth.fit_kernel finds"),
         (lambda: as_kernel("gaussian", "medain"), ValueError, "bandwidth must be a number or one .*'medain'"),
         (lambda: gram_blocks(Gaussian(), [[1.0]], max_bytes=0), ValueError, "max_bytes must be an integer of at least 1, got 0"),
+        (lambda: gram_blocks(Gaussian(), [[1.0]], [[1e300]]), ValueError, "Y / bandwidth overflows in torch.float64"),
+        (lambda: gram_blocks(Gaussian(), [[1.0], [1e300]]), ValueError, "X / bandwidth overflows in torch.float64"),
+        (lambda: gram_blocks(Gaussian([1.0, 2.0]), [[1.0]]), ValueError, "bandwidth has 2 entries"),
     ],
 )
 def test_bad_input_is_refused_by_name(call, error, words):

@@ -174,6 +174,17 @@ def test_onnx(name, quiet):
     assert agree([np.concatenate([a, b[1:]]) for a, b in zip(one, wanted)], wanted, rtol)
 
 
+@pytest.mark.parametrize("name", ["network", "eigenpro"])
+def test_float32_goes_out(name, quiet):
+    """With distances by products, and by differences."""
+    module, rows = to_module(fitted(name)[0], torch.float32), torch.from_numpy(NEW).float()
+    free, wanted = {"x": {0: torch.export.Dim("n")}}, listed(module(rows))
+    program = torch.export.export(module, (rows,), dynamic_shapes=free).module()
+    onnx = torch.onnx.export(module, (rows,), dynamo=True, dynamic_shapes=free, verbose=False).model_proto
+    there = onnxruntime.InferenceSession(onnx.SerializeToString()).run(None, {"x": rows.numpy()})
+    assert agree(listed(program(rows)), wanted, 1e-4) and agree(there, wanted, 1e-4)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_wrong_number_is_seen(name):
     """Each tensor times 1.001 changes the values, but for a shift of rows and centres alike."""
@@ -211,6 +222,39 @@ def test_kernels(kernel):
     single = Radial(kernel, torch.from_numpy(Z[:50])).float()
     x = torch.from_numpy(Z).float()
     assert (single(x).double() - kernel(x.double(), single.U.double())).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("dtype, most", [(torch.float64, 7e-11), (torch.float32, 5e-5)], ids=str)
+def test_products_where_they_lose_little(dtype, most, monkeypatch):
+    """Whatever the bandwidth, a centre far out among them, and rows at the centres, beside them, beyond them and far away."""
+    U = torch.from_numpy(Z).to(dtype).double()
+    sentinel = torch.cat([U, torch.full((1, 4), 1e8, dtype=torch.float64)])
+    for centres in (U, U + 1000, sentinel):
+        x = torch.cat([T * part + (1 - T) * centres.median(0).values for part in [centres] for T in (1, 1.001, 2, 1e3, 1e9)])
+        centres, x = centres.to(dtype).double(), x.to(dtype)
+        for kernel in (make(width) for make in (Gaussian, Cauchy, lambda b: Matern(1.5, b), lambda b: Matern(1.1, b))
+                       for width in (2.0, 0.2, 0.1, 0.01)):
+            part = Radial(kernel, centres).to(dtype)
+            assert (part(x).double() - kernel(x.double(), centres)).abs().max() < most
+    wide = Radial(Gaussian(40.0), RNG.normal(size=(20, 784))).to(dtype)
+    monkeypatch.setattr(Radial, "_by_differences", None)
+    assert wide(wide.U).diagonal().sub(1).abs().max() < 4 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_no_row_is_too_far(kernel):
+    for dtype in (torch.float64, torch.float32):
+        part, far = Radial(kernel, torch.from_numpy(Z[:50])).to(dtype), torch.finfo(dtype).max
+        values = part(torch.tensor([[far / 1e3] * 4, [-far, 0.0, 0.0, 0.0], [far**0.6, 0.0, 1.0, -far**0.6]], dtype=dtype))
+        assert ((0 <= values) & (values < 1e-15)).all()
+
+
+def test_components_take_the_means_that_are_there(monkeypatch):
+    model, values = fitted("kernel components")
+    monkeypatch.setattr(Radial, "forward", None)
+    module = to_module(model)
+    monkeypatch.undo()
+    assert agree(listed(module(torch.from_numpy(NEW))), values(NEW), slack("kernel components", module, values(NEW)))
 
 
 def test_the_constant_that_is_all():
