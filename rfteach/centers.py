@@ -20,6 +20,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
+from . import eigenpro_training
 from .arrays import ArrayLike, all_or_nothing, as_tensor, block_bytes
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
@@ -397,7 +398,7 @@ def train_at_centers(
         if settings.step_size != "auto" or least > 1 or not better:
             break
         factor /= 4
-    if len(parts) == 1:
+    if len(parts) == 1 and len(parts[0]) >= eigenpro_training.ENOUGH:
         found[0].c = found[0].mean = found[1]
         return found[0], decided, left
     descent = begin(order, chosen if parts else 1.0)
@@ -589,10 +590,11 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     fit_intercept : bool, default True
         Subtract the mean of y, and add it to predictions.
     early_stopping : bool, default True
-        Choose the number of epochs by validation. From 5000 rows on a tenth of them, at most 5000, is held out, and the
-        coefficients of least validation loss are kept; training ends when ``n_iter_no_change`` epochs have not made it
-        less by a thousandth. With fewer rows, parts are held out in turn until there were 500 in all, and then all rows
-        are trained on for the best number of epochs. Both the last coefficients of an epoch and their mean over it are
+        Choose the number of epochs by validation. A part of the rows, at most 5000, is held out; from 500 rows in it on
+        (5000 rows by default) the coefficients of least validation loss are kept; training ends when ``n_iter_no_change``
+        epochs have not made it less by a thousandth. With fewer rows, parts are held out in turn until there were 500 in
+        all, and then all rows are trained on for the best number of epochs. A row that makes up more than a twentieth of
+        all, with its copies, is not held out, unless half of the kinds do. Both the last coefficients of an epoch and their mean over it are
         tried, and where the best epoch is the first or none, a quarter of step and directions. No epoch at all, which
         is the constant, is a choice, too. False runs ``max_iter`` epochs, and takes the mean of the last.
     validation_fraction : float, default 0.1

@@ -247,15 +247,21 @@ def parts_in_turn(numbers, n_val):
     """Masks of parts of n_val rows each, until `ENOUGH` are in one; rows with one number are in one part.
 
     ``numbers`` are those of the rows in random order, as `rfteach.copies.row_groups` gives them. Numbers come in the order in
-    which they are met first, and a part ends with the one that fills it.
+    which they are met first, and a part ends with the one that fills it. A number that more than a twentieth of the rows have,
+    and more than five, is in no part, and parts are smaller by the share of these; unless half of the numbers or more are such.
     """
     if n_val == 0:
         return []
     _, first, group, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True)
-    order, before = np.argsort(first), np.empty(len(first), dtype=int)
+    n = len(numbers)
+    rare = counts <= max(n // 20, 5)
+    rare |= 2 * rare.sum() <= len(rare)
+    order, n_rare = np.flatnonzero(rare), int(counts[rare].sum())
+    n_val = -(-n_val * n_rare // n)
+    order, before = order[np.argsort(first[order])], np.full(len(first), n)
     before[order] = np.cumsum(counts[order]) - counts[order]  # how many rows come before those with a number
-    part, n = before[group] // n_val, len(numbers)
-    masks = [part == j for j in range(min(n // n_val, math.ceil(ENOUGH / n_val)))]
+    part = before[group] // n_val
+    masks = [part == j for j in range(min(n_rare // n_val, math.ceil(ENOUGH / n_val)))]
     return [held for held in masks if 0 < held.sum() < n]
 
 
