@@ -527,7 +527,7 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     bandwidth : float or None, default None
         Scale of distance, in median distances, Euclidean ones for all kernels: the metric is scaled in each round so that
         the median distance is one.
-        None for 3.0, or for the kernel's own where ``kernel`` is a kernel object.
+        None for 3.0, or for the kernel's own where ``kernel`` is a kernel object; a number beside one is refused.
     metric : {"auto", "full", "diagonal"}, default "auto"
         A matrix, one scale for each input, or the one that has the smaller error on left-out rows, the diagonal unless
         the matrix wins by more than a standard error. The ℓ₁-Laplacian has diagonal metrics only.

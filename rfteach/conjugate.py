@@ -436,9 +436,10 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
-    bandwidth : float, array of shape (d,), "median" or "learned", default "median"
+    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
         Scale of distance, in the units of X; "median" looks at 2000 rows and is one for all inputs, which should be
-        scaled alike; "learned" looks at 1000 and is one for each. A kernel has its own, which "median" leaves as it is.
+        scaled alike; "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object has its own
+        bandwidth, which "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
     alpha : "loo" or float, default "loo"
         Penalty λ > 0, not multiplied by n. "loo": the one of least leave-one-out error on 2000 observations (equal rows are one, unless they repeat
         by nature, see `rfteach.copies.row_groups`), used as it is
