@@ -86,6 +86,8 @@ class Projection:
     def __call__(self, h: torch.Tensor) -> torch.Tensor:
         """The coefficients (p, r) of the projection of functions with values h (p, r), in the dtype of h."""
         if self.iterates:
+            if not torch.isfinite(h).all():  # the steps diverge
+                return torch.full_like(h, torch.nan)
             ways = dict(n_landmarks=min(len(self.Z), 1000), fit_intercept=False, tol=0.01, max_iter=50)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # a rough projection will do, (8.35)
@@ -369,7 +371,8 @@ def train_at_centers(
     run = lambda descent, rows, last, held=None: descent.run(X, Y, rows, last, held)
     parts = []
     if settings.early_stopping:
-        n_val = min(math.ceil(settings.validation_fraction * len(X)), HELD, len(X) - 1)
+        fraction = number("(0, 1)", validation_fraction=settings.validation_fraction)
+        n_val = min(math.ceil(fraction * len(X)), HELD, len(X) - 1)
         parts = [order[held] for held in parts_in_turn(row_groups(X, Y)[2][order], n_val)]
     last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
@@ -471,7 +474,7 @@ class _AtCenters(Descending):
         number("(0, inf)", "auto", step_size=self.step_size)
         integer(1, max_iter=self.max_iter, n_iter_no_change=self.n_iter_no_change)
         number("[0, inf)", tol=self.tol)
-        number("(0, 1)", validation_fraction=self.validation_fraction)
+        number("[0, 1)", validation_fraction=self.validation_fraction)
         flag(early_stopping=self.early_stopping, fit_intercept=self.fit_intercept, verbose=self.verbose)
 
     @all_or_nothing
@@ -535,7 +538,7 @@ class _AtCenters(Descending):
                 descent = replace(descent, P=new.P, batch_size=new.batch_size, delay=new.delay, step=new.step, checked=True)
         if old is not None:
             descent = replace(descent, n_iter=old.n_iter, history={name: [*values] for name, values in old.history.items()})
-        for _ in descent.run(X.to(descent.c), Y, np.arange(len(X)), descent.n_iter + 1, late=0.5):
+        for _ in descent.run(X.to(descent.c), Y.to(descent.c.device), np.arange(len(X)), descent.n_iter + 1, late=0.5):
             pass
         few = first and np.ndim(self.centers) == 0 and len(descent.Z) < self.centers and len(first[0]) < 2 * self.centers
         self._descent, self._first = descent, (first[0].clone(), first[1].clone(), first[2]) if few else None
@@ -562,10 +565,11 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     Parameters
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
-        Name of a kernel ("gaussian", "laplacian", "cauchy", "matern32", ...) or a kernel with its bandwidth.
-    bandwidth : float, array of shape (d,), "median" or "learned", default "median"
-        Scale of distance for a kernel that is given by name; "median" looks at 3000 rows and is one for all inputs,
-        which should be scaled alike, "learned" looks at 1000 and is one for each.
+        "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
+    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
+        Scale of distance, in the units of X; "median" looks at 3000 rows and is one for all inputs, which should be
+        scaled alike, "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object has its own
+        bandwidth, which "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
     centers : int or array of shape (p, d), default 2000
         Number p of centres, drawn from the rows (the different ones among twice as many, where rows repeat), or the centres
         themselves.
@@ -594,11 +598,11 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         (5000 rows by default) the coefficients of least validation loss are kept; training ends when ``n_iter_no_change``
         epochs have not made it less by a thousandth. With fewer rows, parts are held out in turn until there were 500 in
         all, and then all rows are trained on for the best number of epochs. A row that makes up more than a twentieth of
-        all, with its copies, is not held out, unless half of the kinds do. Both the last coefficients of an epoch and their mean over it are
-        tried, and where the best epoch is the first or none, a quarter of step and directions. No epoch at all, which
-        is the constant, is a choice, too. False runs ``max_iter`` epochs, and takes the mean of the last.
+        all, with its copies, is not held out, unless half of the kinds do. Both the last coefficients of an epoch and
+        their mean over it are tried, and where the best epoch is the first or none, a quarter of step and directions. No
+        epoch at all, which is the constant, is a choice, too. False runs ``max_iter`` epochs, and takes the mean of the last.
     validation_fraction : float, default 0.1
-        Share of the rows in a part that is held out.
+        Share of the rows in a part that is held out: in [0, 1), and above 0 where parts are.
     n_iter_no_change : int, default 5
         Epochs that do not make the validation loss less by a thousandth, at which training ends.
     device : str, torch.device or None, default None
@@ -639,7 +643,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
 
     An epoch takes 2np(d + 2r) FLOPs and np kernel values, at most half as many again with a delay, and n/BT
     projections of 2p²r. Memory is 16p² bytes for the factor of the kernel matrix of the centres up to 12 000 of them,
-    3Bp entries, and 64 MB at first for 2000 rows that the step is measured at; X and y are only read.
+    3Bp entries, and 64 MB at first for 2000 rows that the step is measured at. Where parts are held out in turn, the fits
+    without each run side by side, and each takes as much. X and y are only read.
 
     `predict_interval` rests on the rows that were held out, and on what was said of them in the epoch that was chosen.
 

@@ -42,9 +42,9 @@ def _check_parameters(model):
     flag(warm_start=model.warm_start, verbose=model.verbose)
     choice("auto", "full", "half", None, cache=model.cache)
     choice(None, *_DTYPES, dtype=None if model.dtype is None else _word(model.dtype))
-    if model.early_stopping and not model.validation_fraction > 0:
-        raise ValueError("validation_fraction must be above 0 for early_stopping, got 0; early_stopping=False "
-                         "runs max_iter epochs")
+    map_ = model.feature_map
+    if not (map_ is None or hasattr(map_, "transform") and not isinstance(map_, type)):
+        raise TypeError(f"feature_map must be None or a transformer such as RandomFourierFeatures(), got {map_!r}")
     if not isinstance(model.checkpoint, (str, Path, type(None))):
         raise TypeError(f"checkpoint must be the path of a file or None, got {model.checkpoint!r}")
     if not (model.callback is None or callable(model.callback)):
@@ -357,11 +357,12 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
     Parameters
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
-        Name of a kernel ("gaussian", "laplacian", "cauchy", "matern32", ...) or a kernel with its bandwidth.
-    bandwidth : float, array of shape (d,), "median" or "learned", default "median"
-        Scale of distance for a kernel that is given by name; "median" is one for all inputs, which should be scaled alike,
-        "learned" one for each, from rows that ``early_stopping`` never holds out where there are 1000 of these. Half of the
-        median is often better for images, where all distances are alike.
+        "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
+    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
+        Scale of distance, in the units of X; "median" is one for all inputs, which should be scaled alike, "learned" one
+        for each, from rows that ``early_stopping`` never holds out where there are 1000 of these; None stands for 1.0. A
+        kernel object has its own bandwidth, which "median" and None leave as it is, and "learned" replaces; a number beside
+        one is refused. Half of the median is often better for images, where all distances are alike.
     feature_map : transformer or None, default None
         None works in the RKHS of the kernel; a transformer such as `rfteach.features.RandomFourierFeatures` in the
         space of its features, and the kernel is not used.
@@ -404,7 +405,7 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         epoch, (8.21). ``partial_fit``, which takes the last step, and what goes on by ``warm_start``, from the last step,
         run all that they are asked for.
     validation_fraction : float, default 0.1
-        The size of a part, drawn at random.
+        The size of a part, drawn at random, as a share of the rows: in [0, 1), and above 0 where parts are held out.
     n_iter_no_change : int, default 5
         How many epochs that do not make the validation loss less by a thousandth are enough.
     cache : {"auto", "full", "half", None}, default "auto"

@@ -31,6 +31,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import random_generator
+from .checks import number
 from .copies import row_groups, row_hashes
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, own_kernel, plan, room_for_rows
 from .preconditioning import Momentum, largest_step
@@ -268,7 +269,7 @@ def parts_in_turn(numbers, n_val):
 def held_out(settings, data):
     """Masks of the parts of the data that are held out in turn."""
     n = len(data.X)
-    n_val = min(math.ceil(settings.validation_fraction * n), n - 1)
+    n_val = min(math.ceil(number("(0, 1)", validation_fraction=settings.validation_fraction) * n), n - 1)
     return parts_in_turn(row_groups(data.X, data.Y)[2], n_val)
 
 
@@ -331,10 +332,17 @@ def shortened(descent, data, settings, factor):
     return new.at(torch.zeros_like(descent.c))
 
 # %% ../nbs/08c_eigenpro_training.ipynb #9ad57dfd
+class _Hasher(joblib.hashing.NumpyHasher):
+    """The pickle of a tensor is another one in each process; that of its numbers is not."""
+
+    def save(self, obj):
+        super().save((str(obj.dtype), obj.tolist()) if isinstance(obj, torch.Tensor) else obj)
+
+
 def fingerprint(*tensors, parameters=None):
     """A hash of numbers, with their shapes and dtypes, and of a dict of parameters."""
     try:
-        text = joblib.hash(parameters)
+        text = _Hasher("md5").hash(parameters)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ValueError(f"checkpoint needs parameters that can be pickled, to know them again ({error})") from error
     found = hashlib.blake2b(text.encode(), digest_size=16)
@@ -541,7 +549,7 @@ def one_pass(descent, X, Y, settings, mistakes):
     if first:
         new = begin(settings, X, Y, seed, mistakes, order=order[:0], more=True).without_rows()
     else:
-        new, X = descent.copy(), X.to(descent.c)
+        new, X, Y = descent.copy(), X.to(descent.c), Y.to(descent.c.device)
         new.c = new.result.clone()
         if new.space.centers is not None and 2 * len(new.P.vectors) > len(new.c) and settings.n_subsample == "auto":
             P, new.batch_size, new.step = plan(new.space, new.space.centers, settings, new.factor, more=True)

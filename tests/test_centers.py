@@ -409,6 +409,17 @@ def test_the_commonest_row_is_trained_on_and_does_not_choose(model, n, share):
     assert np.isfinite(model.predict_interval(X)).all() and len(np.unique(model.left_out_.inputs, axis=0)) > 300
 
 
+def test_a_step_that_diverges_is_named_where_projections_iterate(monkeypatch):
+    """What overflows has no projection that is finite, by a factor either; to solve for it would be refused."""
+    monkeypatch.setattr(rfteach.centers, "MOST", 20)
+    X, Y, _ = problem(100)
+    with pytest.raises(ValueError, match=r"diverges with step_size=1e\+30"):
+        CentersRegressor(centers=50, step_size=1e30, random_state=0).fit(X.astype(np.float32), Y)
+    h = torch.tensor([[1.0], [torch.inf]])
+    for method in ("iterations", "cholesky"):
+        assert not torch.isfinite(Projection("gaussian", [[0.0], [1.0]], method)(h)).any()
+
+
 @pytest.mark.parametrize("n, trained", [(100, 100), (1000, 400)])
 def test_all_rows_are_trained_on_where_a_part_is_small(n, trained):
     """However large a share of them it is."""
