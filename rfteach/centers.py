@@ -20,7 +20,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
-from . import eigenpro_training
+from . import eigenpro_engine, eigenpro_training
 from .arrays import ArrayLike, all_or_nothing, as_tensor, block_bytes
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
@@ -197,6 +197,8 @@ class CenterDescent:
         validated best.
     seed : int
         What decides the order of rows.
+    scales : torch.Tensor of shape (r,), or 1.0
+        What residuals are multiplied by where a validation loss is made of them.
     n_iter, history : int, dict of str to list
         Epochs, and what was noted of each.
     """
@@ -215,6 +217,7 @@ class CenterDescent:
     seed: int
     factor: float = 1.0
     checked: bool = True
+    scales: torch.Tensor | float = 1.0
     n_iter: int = 0
     history: dict[str, list[float]] = field(default_factory=lambda: {"loss": [], "seconds": []})
 
@@ -272,7 +275,7 @@ class CenterDescent:
                 r = Y.shape[1]
                 F = self.values(X[held], self.c, self.mean, space=space)
                 gaps = [f - targets(held) for f in (F[:, :r], F[:, r:])]
-                record["validation_loss"] = min(map(mean_square, gaps))
+                record["validation_loss"] = min(mean_square(gap * self.scales) for gap in gaps)
             for name, value in record.items():
                 self.history.setdefault(name, []).append(value)
             self.n_iter += 1
@@ -340,7 +343,9 @@ def begin_at_centers(
     if not step <= torch.finfo(X.dtype).max:
         raise ValueError(f"step_size={step:g} is too large for {X.dtype}")
     c = X.new_zeros(p, Y.shape[1])
-    return CenterDescent(kernel, Z, project, P, B, delay, step, given, intercept, c, c, seed, factor, more or len(rows) >= 2 * p)
+    scales = eigenpro_engine._scales(settings, Y[rows])
+    checked = more or len(rows) >= 2 * p
+    return CenterDescent(kernel, Z, project, P, B, delay, step, given, intercept, c, c, seed, factor, checked, scales)
 
 # %% ../nbs/08e_centers.ipynb #8ce00023
 HELD = 5000  # rows that are held out at most
@@ -378,13 +383,14 @@ def train_at_centers(
     while parts:
         rows = [order[~np.isin(order, held)] for held in parts]
         descents = [begin(some, factor) for some in rows]
-        start = np.mean([mean_square(Y[held] - one.intercept.to(Y)) for held, one in zip(parts, descents)])
+        start = np.mean([mean_square((Y[held] - one.intercept.to(Y)) * one.scales) for held, one in zip(parts, descents)])
         losses, best = [np.array([start, start])], descents[0].c.clone()
         off = [centred(-Y[held], -one.intercept, X, "y") for held, one in zip(parts, descents)]
         runs = [run(*three) for three in zip(descents, rows, [settings.max_iter] * len(parts), parts)]
         with tqdm(total=settings.max_iter, disable=not settings.verbose, unit="epoch") as bar:
             for gaps in zip(*runs):
-                losses.append(np.mean([[mean_square(gap) for gap in two] for two in gaps], 0))
+                pairs = zip(gaps, descents)
+                losses.append(np.mean([[mean_square(gap * one.scales) for gap in two] for two, one in pairs], 0))
                 if losses[-1].min() < np.min(losses[:-1]):
                     off = [two[losses[-1].argmin()] for two in gaps]
                     best = (descents[0].mean if losses[-1][1] < losses[-1][0] else descents[0].c).clone()
@@ -625,7 +631,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         rows was held out (by default from 5000 on); of several parts ``validation_loss_`` has the mean.
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out, after 0, 1, 2, … epochs; empty where none were, and after
-        ``partial_fit``.
+        ``partial_fit``. Of several outputs each counts in units of its deviation, to a power of two: times what brings
+        it near the largest.
     n_iter_, batch_size_, step_size_, step_factor_, delay_, n_eigen_ : int, int, float, float, int, int
         Epochs that were run, and what was used in them; the step was ``step_size_`` times ``step_factor_``.
     left_out_ : rfteach.intervals.LeftOut

@@ -164,7 +164,7 @@ class Best:
 def watched(descent, data, again):
     """A `Best` that starts from the constant, or, where training goes on, from where the descent is."""
     if not again:
-        return Best(mean_square(data.Y_val), descent.c.clone())
+        return Best(mean_square(data.Y_val * descent.scales), descent.c.clone())
     rows = Rows(descent.space, data.X, data.X_val, batch=descent.batch_size, cache=None, limit=0)
     loss, _ = descent.errors(rows, len(data.X), data.Y_val)
     return Best(loss, descent.result.clone(), len(descent.history.get("validation_loss", [])))
@@ -227,7 +227,7 @@ def choose_epochs(settings, data, rows, parts, limit, seed, mistakes, share=lamb
     trials = [trial(settings, data, held, seed, mistakes) for held in parts]
     if not trials:
         return Choice(limit, limit)  # one row, and its copies, have no other to be validated on
-    start = float(np.mean([mean_square(part.Y_val) for _, part, _ in trials]))
+    start = float(np.mean([mean_square(part.Y_val * descent.scales) for descent, part, _ in trials]))
     held_out_rows, best, factor = rows[np.concatenate([held for *_, held in trials])], None, 1.0
     with tqdm(desc="choosing", disable=not settings.verbose, unit="epoch") as bar:
         while True:

@@ -2271,6 +2271,28 @@ def test_a_validation_fraction_of_zero_is_refused_where_rows_are_held_out(model)
         model.set_params(early_stopping=True).fit(X0, Y0, T0, T0[:, 0])
 
 
+@pytest.mark.parametrize("model, validated", [(EigenProRegressor, False), (EigenProRegressor, True), (CentersRegressor, False)])
+@pytest.mark.parametrize("unit", [2.0**10, 2.0**-10, 1e3])
+def test_outputs_choose_the_epochs_in_their_own_units(model, validated, unit):
+    """By squares in one unit, noise in a thousandth of it would end the training for all."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (600, 2))
+    Y = np.c_[rng.normal(size=600), 1.4 * np.sin(6 * X[:, 0])]
+    rest = slice(500, None) if validated else slice(0)
+    fits = [model(random_state=0).fit(X[:500], U[:500], *([X[rest], U[rest]] if validated else [])) for U in (Y, Y * [unit, 1])]
+    one, scaled = fits
+    assert one.n_iter_ == scaled.n_iter_ > 3
+    np.testing.assert_allclose(scaled.predict(X) / [unit, 1], one.predict(X), atol=1e-4)
+    assert np.mean((scaled.predict(X)[:, 1] - Y[:, 1]) ** 2) < 0.1
+
+
+def test_a_constant_output_has_no_unit_and_classes_have_none():
+    X, Y = X0, np.c_[Y0, np.full(90, 0.1), 1e-300 * Y0]
+    for model in (EigenProRegressor(random_state=0), CentersRegressor(random_state=0)):
+        assert np.isfinite(model.fit(X, Y).validation_loss_).all() and model._descent.scales[1] == 1
+    assert EigenProClassifier(random_state=0).fit(X, Y0 > 1)._descent.scales == 1.0
+
+
 @pytest.mark.parametrize("dtype", ["float16", int, "double"])
 def test_dtype_is_refused_by_name(dtype):
     with pytest.raises(ValueError, match="dtype must be"):
