@@ -18,6 +18,7 @@ from .arrays import Array, ArrayLike, as_tensor, empty, random_generator, tiles
 from .bandwidth import median_bandwidth
 from .checks import choice, flag, integer, number, same_columns, same_rows
 from .eigenpro import EigenProRegressor
+from .eigenpro_engine import own_kernel
 from .estimators import Classifier, Model, Regressor, observations, order_by_values
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times
@@ -409,7 +410,8 @@ class _Machine(Model):
 
     def _own_kernel(self):
         bandwidth = number("(0, inf)", None, bandwidth=self.bandwidth)
-        return as_kernel(self.kernel, 3.0 if bandwidth is None and isinstance(self.kernel, str) else bandwidth).own()
+        bandwidth = 3.0 if bandwidth is None and isinstance(self.kernel, str) else bandwidth
+        return own_kernel(self.kernel, bandwidth, None, None)
 
     def _fit(self, X, Y, w, like):
         if self.solver == "eigenpro" and w is not None and w.min() < w.max():
@@ -490,9 +492,9 @@ class _Machine(Model):
 
     def _around(self, U, Y, w, lam):
         """Penalty, coefficients, intercept and residuals left out, on more rows than the penalty was chosen with."""
-        tried = []
+        tried, K = [], self.kernel_.gram(U, U)
         for factor in (0.25, 1.0, 4.0) if self.alpha == "loo" else (1.0,):
-            found = gram_solve(self.kernel_.gram(U, U), Y, factor * lam, w, fit_intercept=self.fit_intercept)
+            found = gram_solve(K, Y, factor * lam, w, fit_intercept=self.fit_intercept)
             error = float(w @ found.residuals.square().mean(1))
             tried.append((error, factor * lam, found.coef, found.intercept, found.residuals))
         return min(tried, key=lambda entry: entry[0])[1:]
@@ -525,7 +527,7 @@ class RFMRegressor(IntervalMixin, _Machine, Regressor):
     bandwidth : float or None, default None
         Scale of distance, in median distances, Euclidean ones for all kernels: the metric is scaled in each round so that
         the median distance is one.
-        None for 3.0, or for the kernel's own where ``kernel`` is a kernel object.
+        None for 3.0, or for the kernel's own where ``kernel`` is a kernel object; a number beside one is refused.
     metric : {"auto", "full", "diagonal"}, default "auto"
         A matrix, one scale for each input, or the one that has the smaller error on left-out rows, the diagonal unless
         the matrix wins by more than a standard error. The ℓ₁-Laplacian has diagonal metrics only.

@@ -20,6 +20,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
+from . import eigenpro_engine, eigenpro_training
 from .arrays import ArrayLike, all_or_nothing, as_tensor, block_bytes
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
@@ -85,6 +86,8 @@ class Projection:
     def __call__(self, h: torch.Tensor) -> torch.Tensor:
         """The coefficients (p, r) of the projection of functions with values h (p, r), in the dtype of h."""
         if self.iterates:
+            if not torch.isfinite(h).all():  # the steps diverge
+                return torch.full_like(h, torch.nan)
             ways = dict(n_landmarks=min(len(self.Z), 1000), fit_intercept=False, tol=0.01, max_iter=50)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # a rough projection will do, (8.35)
@@ -194,6 +197,8 @@ class CenterDescent:
         validated best.
     seed : int
         What decides the order of rows.
+    scales : torch.Tensor of shape (r,), or 1.0
+        What residuals are multiplied by where a validation loss is made of them.
     n_iter, history : int, dict of str to list
         Epochs, and what was noted of each.
     """
@@ -212,6 +217,7 @@ class CenterDescent:
     seed: int
     factor: float = 1.0
     checked: bool = True
+    scales: torch.Tensor | float = 1.0
     n_iter: int = 0
     history: dict[str, list[float]] = field(default_factory=lambda: {"loss": [], "seconds": []})
 
@@ -269,7 +275,7 @@ class CenterDescent:
                 r = Y.shape[1]
                 F = self.values(X[held], self.c, self.mean, space=space)
                 gaps = [f - targets(held) for f in (F[:, :r], F[:, r:])]
-                record["validation_loss"] = min(map(mean_square, gaps))
+                record["validation_loss"] = min(mean_square(gap * self.scales) for gap in gaps)
             for name, value in record.items():
                 self.history.setdefault(name, []).append(value)
             self.n_iter += 1
@@ -337,7 +343,9 @@ def begin_at_centers(
     if not step <= torch.finfo(X.dtype).max:
         raise ValueError(f"step_size={step:g} is too large for {X.dtype}")
     c = X.new_zeros(p, Y.shape[1])
-    return CenterDescent(kernel, Z, project, P, B, delay, step, given, intercept, c, c, seed, factor, more or len(rows) >= 2 * p)
+    scales = eigenpro_engine._scales(settings, Y[rows])
+    checked = more or len(rows) >= 2 * p
+    return CenterDescent(kernel, Z, project, P, B, delay, step, given, intercept, c, c, seed, factor, checked, scales)
 
 # %% ../nbs/08e_centers.ipynb #8ce00023
 HELD = 5000  # rows that are held out at most
@@ -368,19 +376,21 @@ def train_at_centers(
     run = lambda descent, rows, last, held=None: descent.run(X, Y, rows, last, held)
     parts = []
     if settings.early_stopping:
-        n_val = min(math.ceil(settings.validation_fraction * len(X)), HELD, len(X) - 1)
+        fraction = number("(0, 1)", validation_fraction=settings.validation_fraction)
+        n_val = min(math.ceil(fraction * len(X)), HELD, len(X) - 1)
         parts = [order[held] for held in parts_in_turn(row_groups(X, Y)[2][order], n_val)]
     last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
         rows = [order[~np.isin(order, held)] for held in parts]
         descents = [begin(some, factor) for some in rows]
-        start = np.mean([mean_square(Y[held] - one.intercept.to(Y)) for held, one in zip(parts, descents)])
+        start = np.mean([mean_square((Y[held] - one.intercept.to(Y)) * one.scales) for held, one in zip(parts, descents)])
         losses, best = [np.array([start, start])], descents[0].c.clone()
         off = [centred(-Y[held], -one.intercept, X, "y") for held, one in zip(parts, descents)]
         runs = [run(*three) for three in zip(descents, rows, [settings.max_iter] * len(parts), parts)]
         with tqdm(total=settings.max_iter, disable=not settings.verbose, unit="epoch") as bar:
             for gaps in zip(*runs):
-                losses.append(np.mean([[mean_square(gap) for gap in two] for two in gaps], 0))
+                pairs = zip(gaps, descents)
+                losses.append(np.mean([[mean_square(gap * one.scales) for gap in two] for two, one in pairs], 0))
                 if losses[-1].min() < np.min(losses[:-1]):
                     off = [two[losses[-1].argmin()] for two in gaps]
                     best = (descents[0].mean if losses[-1][1] < losses[-1][0] else descents[0].c).clone()
@@ -397,7 +407,7 @@ def train_at_centers(
         if settings.step_size != "auto" or least > 1 or not better:
             break
         factor /= 4
-    if len(parts) == 1:
+    if len(parts) == 1 and len(parts[0]) >= eigenpro_training.ENOUGH:
         found[0].c = found[0].mean = found[1]
         return found[0], decided, left
     descent = begin(order, chosen if parts else 1.0)
@@ -470,7 +480,7 @@ class _AtCenters(Descending):
         number("(0, inf)", "auto", step_size=self.step_size)
         integer(1, max_iter=self.max_iter, n_iter_no_change=self.n_iter_no_change)
         number("[0, inf)", tol=self.tol)
-        number("(0, 1)", validation_fraction=self.validation_fraction)
+        number("[0, 1)", validation_fraction=self.validation_fraction)
         flag(early_stopping=self.early_stopping, fit_intercept=self.fit_intercept, verbose=self.verbose)
 
     @all_or_nothing
@@ -534,7 +544,7 @@ class _AtCenters(Descending):
                 descent = replace(descent, P=new.P, batch_size=new.batch_size, delay=new.delay, step=new.step, checked=True)
         if old is not None:
             descent = replace(descent, n_iter=old.n_iter, history={name: [*values] for name, values in old.history.items()})
-        for _ in descent.run(X.to(descent.c), Y, np.arange(len(X)), descent.n_iter + 1, late=0.5):
+        for _ in descent.run(X.to(descent.c), Y.to(descent.c.device), np.arange(len(X)), descent.n_iter + 1, late=0.5):
             pass
         few = first and np.ndim(self.centers) == 0 and len(descent.Z) < self.centers and len(first[0]) < 2 * self.centers
         self._descent, self._first = descent, (first[0].clone(), first[1].clone(), first[2]) if few else None
@@ -561,10 +571,11 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     Parameters
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
-        Name of a kernel ("gaussian", "laplacian", "cauchy", "matern32", ...) or a kernel with its bandwidth.
-    bandwidth : float, array of shape (d,), "median" or "learned", default "median"
-        Scale of distance for a kernel that is given by name; "median" looks at 3000 rows and is one for all inputs,
-        which should be scaled alike, "learned" looks at 1000 and is one for each.
+        "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
+    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
+        Scale of distance, in the units of X; "median" looks at 3000 rows and is one for all inputs, which should be
+        scaled alike, "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object has its own
+        bandwidth, which "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
     centers : int or array of shape (p, d), default 2000
         Number p of centres, drawn from the rows (the different ones among twice as many, where rows repeat), or the centres
         themselves.
@@ -589,14 +600,15 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     fit_intercept : bool, default True
         Subtract the mean of y, and add it to predictions.
     early_stopping : bool, default True
-        Choose the number of epochs by validation. From 5000 rows on a tenth of them, at most 5000, is held out, and the
-        coefficients of least validation loss are kept; training ends when ``n_iter_no_change`` epochs have not made it
-        less by a thousandth. With fewer rows, parts are held out in turn until there were 500 in all, and then all rows
-        are trained on for the best number of epochs. Both the last coefficients of an epoch and their mean over it are
-        tried, and where the best epoch is the first or none, a quarter of step and directions. No epoch at all, which
-        is the constant, is a choice, too. False runs ``max_iter`` epochs, and takes the mean of the last.
+        Choose the number of epochs by validation. A part of the rows, at most 5000, is held out; from 500 rows in it on
+        (5000 rows by default) the coefficients of least validation loss are kept; training ends when ``n_iter_no_change``
+        epochs have not made it less by a thousandth. With fewer rows, parts are held out in turn until there were 500 in
+        all, and then all rows are trained on for the best number of epochs. A row that makes up more than a twentieth of
+        all, with its copies, is not held out, unless half of the kinds do. Both the last coefficients of an epoch and
+        their mean over it are tried, and where the best epoch is the first or none, a quarter of step and directions. No
+        epoch at all, which is the constant, is a choice, too. False runs ``max_iter`` epochs, and takes the mean of the last.
     validation_fraction : float, default 0.1
-        Share of the rows in a part that is held out.
+        Share of the rows in a part that is held out: in [0, 1), and above 0 where parts are.
     n_iter_no_change : int, default 5
         Epochs that do not make the validation loss less by a thousandth, at which training ends.
     device : str, torch.device or None, default None
@@ -619,7 +631,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         rows was held out (by default from 5000 on); of several parts ``validation_loss_`` has the mean.
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out, after 0, 1, 2, … epochs; empty where none were, and after
-        ``partial_fit``.
+        ``partial_fit``. Of several outputs each counts in units of its deviation, to a power of two: times what brings
+        it near the largest.
     n_iter_, batch_size_, step_size_, step_factor_, delay_, n_eigen_ : int, int, float, float, int, int
         Epochs that were run, and what was used in them; the step was ``step_size_`` times ``step_factor_``.
     left_out_ : rfteach.intervals.LeftOut
@@ -637,7 +650,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
 
     An epoch takes 2np(d + 2r) FLOPs and np kernel values, at most half as many again with a delay, and n/BT
     projections of 2p²r. Memory is 16p² bytes for the factor of the kernel matrix of the centres up to 12 000 of them,
-    3Bp entries, and 64 MB at first for 2000 rows that the step is measured at; X and y are only read.
+    3Bp entries, and 64 MB at first for 2000 rows that the step is measured at. Where parts are held out in turn, the fits
+    without each run side by side, and each takes as much. X and y are only read.
 
     `predict_interval` rests on the rows that were held out, and on what was said of them in the epoch that was chosen.
 

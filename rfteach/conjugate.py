@@ -19,9 +19,9 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import Array, ArrayLike, as_tensor, empty, power_of_two, row_blocks, tiles
-from .bandwidth import fit_kernel
 from .checks import flag, integer, number, same_rows
 from .copies import row_groups, row_hashes, spread_of_copies
+from .eigenpro_engine import own_kernel
 from .estimators import Regressor, observations
 from .intervals import IntervalMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times, targets_of_rows
@@ -436,9 +436,10 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
-    bandwidth : float, array of shape (d,), "median" or "learned", default "median"
+    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
         Scale of distance, in the units of X; "median" looks at 2000 rows and is one for all inputs, which should be
-        scaled alike; "learned" looks at 1000 and is one for each. A kernel has its own, which "median" leaves as it is.
+        scaled alike; "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object has its own
+        bandwidth, which "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
     alpha : "loo" or float, default "loo"
         Penalty λ > 0, not multiplied by n. "loo": the one of least leave-one-out error on 2000 observations (equal rows are one, unless they repeat
         by nature, see `rfteach.copies.row_groups`), used as it is
@@ -546,7 +547,7 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
         (kept, rows, group), (U, means, total, units) = row_groups(X, Y, weight=w), observations(X, Y, w)
         U, means, total, many = U[few], means[few], total[few], len(rows) > _ROWS
         places = np.arange(len(rows))[-(_ROWS // 2) if many else 0 :]
-        kernel = self.kernel_ = fit_kernel(self.kernel, self.bandwidth, U, means).own()
+        kernel = self.kernel_ = own_kernel(self.kernel, self.bandwidth, U, means)
         X, Y, U = X.detach().double(), Y.double() / units, U.double()
         w = X.new_ones(len(X)) if w is None else w.double()
         if self.alpha == "loo":

@@ -42,9 +42,9 @@ def _check_parameters(model):
     flag(warm_start=model.warm_start, verbose=model.verbose)
     choice("auto", "full", "half", None, cache=model.cache)
     choice(None, *_DTYPES, dtype=None if model.dtype is None else _word(model.dtype))
-    if model.early_stopping and not model.validation_fraction > 0:
-        raise ValueError("validation_fraction must be above 0 for early_stopping, got 0; early_stopping=False "
-                         "runs max_iter epochs")
+    map_ = model.feature_map
+    if not (map_ is None or hasattr(map_, "transform") and not isinstance(map_, type)):
+        raise TypeError(f"feature_map must be None or a transformer such as RandomFourierFeatures(), got {map_!r}")
     if not isinstance(model.checkpoint, (str, Path, type(None))):
         raise TypeError(f"checkpoint must be the path of a file or None, got {model.checkpoint!r}")
     if not (model.callback is None or callable(model.callback)):
@@ -357,11 +357,12 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
     Parameters
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
-        Name of a kernel ("gaussian", "laplacian", "cauchy", "matern32", ...) or a kernel with its bandwidth.
-    bandwidth : float, array of shape (d,), "median" or "learned", default "median"
-        Scale of distance for a kernel that is given by name; "median" is one for all inputs, which should be scaled alike,
-        "learned" one for each, from rows that ``early_stopping`` never holds out where there are 1000 of these. Half of the
-        median is often better for images, where all distances are alike.
+        "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
+    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
+        Scale of distance, in the units of X; "median" is one for all inputs, which should be scaled alike, "learned" one
+        for each, from rows that ``early_stopping`` never holds out where there are 1000 of these; None stands for 1.0. A
+        kernel object has its own bandwidth, which "median" and None leave as it is, and "learned" replaces; a number beside
+        one is refused. Half of the median is often better for images, where all distances are alike.
     feature_map : transformer or None, default None
         None works in the RKHS of the kernel; a transformer such as `rfteach.features.RandomFourierFeatures` in the
         space of its features, and the kernel is not used.
@@ -395,7 +396,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         Choose the number of epochs by validation; False runs ``max_iter`` epochs, towards interpolation. With
         validation data in ``fit``: go back to the epoch of least validation loss, once ``n_iter_no_change`` epochs
         have not made it less by a thousandth. Without: parts of the rows are held out, one after the other until there
-        were 500 of them in all; the least mean loss decides; then all rows are trained on for as many epochs. No epoch
+        were 500 of them in all; the least mean loss decides; then all rows are trained on for as many epochs. A row that
+        makes up more than a twentieth of all, with its copies, is not held out, unless half of the kinds do. No epoch
         at all, which is the constant, is a choice, too. Where the best epoch comes before the tenth (before half of a
         ``max_iter`` below 20) and the step is "auto", a quarter of it, and of the directions where ``n_eigen`` is
         "auto", is tried in turn, as long as the loss falls and a direction is left.
@@ -403,7 +405,7 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         epoch, (8.21). ``partial_fit``, which takes the last step, and what goes on by ``warm_start``, from the last step,
         run all that they are asked for.
     validation_fraction : float, default 0.1
-        The size of a part, drawn at random.
+        The size of a part, drawn at random, as a share of the rows: in [0, 1), and above 0 where parts are held out.
     n_iter_no_change : int, default 5
         How many epochs that do not make the validation loss less by a thousandth are enough.
     cache : {"auto", "full", "half", None}, default "auto"
@@ -447,11 +449,12 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
     history_ : dict of str to list
         By epoch: "loss" (mean squared residual), "train_error" (the same), both of the residuals before each step, where
         momentum looks ahead;
-        "validation_loss" and "validation_error" (again the same), where there is validation data; "seconds"; after
+        "validation_loss" and "validation_error" (the same for one output), where there is validation data; "seconds"; after
         ``fit_shared`` "bytes", of the sums over processes.
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out to choose the number of epochs, after 0, 1, 2, … of them;
-        empty where nothing was chosen, and after ``partial_fit``. The least value decided, so as an estimate of the error
+        empty where nothing was chosen, and after ``partial_fit``. Of several outputs each counts in units of its deviation,
+        to a power of two: times what brings it near the largest, as in the "validation_loss" of ``history_``. The least value decided, so as an estimate of the error
         on new rows it is too low, by little where there are many rows; it belongs to fits without the rows held out.
     left_out_ : rfteach.intervals.LeftOut
         Up to 1000 rows of the validation data that came with ``fit``, or of those that were held out to choose the number of

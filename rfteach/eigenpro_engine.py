@@ -22,6 +22,7 @@ from .features import row_features
 from .kernel_ridge import tile_times
 from .preconditioning import Momentum, Preconditioner, critical_batch_size, eigenpro_step
 from .preconditioning import flattened, largest_step, mixed_product, preconditioner
+from .selection import standard_deviations
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #bf56b040
 class KernelSpace:
@@ -358,6 +359,14 @@ def centred(Y, intercept, X, name):
     return Z
 
 
+def _scales(settings, Y):
+    """Powers of two (r,) that bring outputs near the deviation of the largest, where validation compares them; 1 for classes."""
+    if Y.shape[1] == 1 or hasattr(settings, "classes_"):
+        return 1.0
+    spread = standard_deviations(Y, Y.new_ones(len(Y), dtype=torch.float64))
+    return torch.where(spread > 0, (spread.max() / spread).log2().round().clamp(max=500).exp2(), 1.0)
+
+
 def squared_errors(g, y, intercept):
     """The squared residuals g (B, r) of a batch, in the mean over the outputs."""
     return g.double().square().sum() / y.shape[1]
@@ -401,6 +410,8 @@ class Descent:
         None makes plain steps.
     mean : torch.Tensor of the shape of c, or None
         The mean of the coefficients after each step of the last epoch, which then are what an epoch leads to, (8.21).
+    scales : torch.Tensor of shape (r,), or 1.0
+        What residuals are multiplied by where a validation loss is made of them.
     """
 
     space: KernelSpace | FeatureSpace
@@ -421,6 +432,7 @@ class Descent:
     seconds_of_setup: float = 0.0
     momentum: Momentum | None = None
     mean: torch.Tensor | None = None
+    scales: torch.Tensor | float = 1.0
 
     @property
     def result(self):
@@ -493,12 +505,12 @@ class Descent:
         return float(loss) / Y.numel(), float(wrong) / n
 
     def errors(self, rows, first, Y):
-        """Mean squared residual and error of the result on the rows from ``first`` on, whose targets are Y."""
+        """Mean squared residual, times scales, and error of the result on the rows from ``first`` on, whose targets are Y."""
         loss, wrong = 0.0, 0.0
         for a in range(0, len(Y), self.batch_size):
             y = Y[a : a + self.batch_size]
             g = self.residuals(rows[slice(first + a, first + a + len(y))], y, self.result)
-            loss = loss + g.double().square().sum()
+            loss = loss + (g.double() * self.scales).square().sum()
             wrong = wrong + self.mistakes(g, y, self.intercept)
         return float(loss) / Y.numel(), float(wrong) / len(Y)
 
@@ -529,4 +541,4 @@ def begin(settings, X, Y, seed, mistakes, factor=1.0, order=None, again=False, m
     return Descent(space, P, batch_size, step, given, mistakes, intercept, c, seed, order, settings.cache, factor,
                    seconds_of_setup=time.perf_counter() - start,
                    momentum=Momentum(torch.zeros_like(c)) if settings.momentum else None,
-                   mean=c if settings.early_stopping else None)
+                   mean=c if settings.early_stopping else None, scales=_scales(settings, Y))

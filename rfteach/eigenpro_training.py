@@ -31,6 +31,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import random_generator
+from .checks import number
 from .copies import row_groups, row_hashes
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, own_kernel, plan, room_for_rows
 from .preconditioning import Momentum, largest_step
@@ -163,7 +164,7 @@ class Best:
 def watched(descent, data, again):
     """A `Best` that starts from the constant, or, where training goes on, from where the descent is."""
     if not again:
-        return Best(mean_square(data.Y_val), descent.c.clone())
+        return Best(mean_square(data.Y_val * descent.scales), descent.c.clone())
     rows = Rows(descent.space, data.X, data.X_val, batch=descent.batch_size, cache=None, limit=0)
     loss, _ = descent.errors(rows, len(data.X), data.Y_val)
     return Best(loss, descent.result.clone(), len(descent.history.get("validation_loss", [])))
@@ -226,7 +227,7 @@ def choose_epochs(settings, data, rows, parts, limit, seed, mistakes, share=lamb
     trials = [trial(settings, data, held, seed, mistakes) for held in parts]
     if not trials:
         return Choice(limit, limit)  # one row, and its copies, have no other to be validated on
-    start = float(np.mean([mean_square(part.Y_val) for _, part, _ in trials]))
+    start = float(np.mean([mean_square(part.Y_val * descent.scales) for descent, part, _ in trials]))
     held_out_rows, best, factor = rows[np.concatenate([held for *_, held in trials])], None, 1.0
     with tqdm(desc="choosing", disable=not settings.verbose, unit="epoch") as bar:
         while True:
@@ -247,22 +248,28 @@ def parts_in_turn(numbers, n_val):
     """Masks of parts of n_val rows each, until `ENOUGH` are in one; rows with one number are in one part.
 
     ``numbers`` are those of the rows in random order, as `rfteach.copies.row_groups` gives them. Numbers come in the order in
-    which they are met first, and a part ends with the one that fills it.
+    which they are met first, and a part ends with the one that fills it. A number that more than a twentieth of the rows have,
+    and more than five, is in no part, and parts are smaller by the share of these; unless half of the numbers or more are such.
     """
     if n_val == 0:
         return []
     _, first, group, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True)
-    order, before = np.argsort(first), np.empty(len(first), dtype=int)
+    n = len(numbers)
+    rare = counts <= max(n // 20, 5)
+    rare |= 2 * rare.sum() <= len(rare)
+    order, n_rare = np.flatnonzero(rare), int(counts[rare].sum())
+    n_val = -(-n_val * n_rare // n)
+    order, before = order[np.argsort(first[order])], np.full(len(first), n)
     before[order] = np.cumsum(counts[order]) - counts[order]  # how many rows come before those with a number
-    part, n = before[group] // n_val, len(numbers)
-    masks = [part == j for j in range(min(n // n_val, math.ceil(ENOUGH / n_val)))]
+    part = before[group] // n_val
+    masks = [part == j for j in range(min(n_rare // n_val, math.ceil(ENOUGH / n_val)))]
     return [held for held in masks if 0 < held.sum() < n]
 
 
 def held_out(settings, data):
     """Masks of the parts of the data that are held out in turn."""
     n = len(data.X)
-    n_val = min(math.ceil(settings.validation_fraction * n), n - 1)
+    n_val = min(math.ceil(number("(0, 1)", validation_fraction=settings.validation_fraction) * n), n - 1)
     return parts_in_turn(row_groups(data.X, data.Y)[2], n_val)
 
 
@@ -325,10 +332,17 @@ def shortened(descent, data, settings, factor):
     return new.at(torch.zeros_like(descent.c))
 
 # %% ../nbs/08c_eigenpro_training.ipynb #9ad57dfd
+class _Hasher(joblib.hashing.NumpyHasher):
+    """The pickle of a tensor is another one in each process; that of its numbers is not."""
+
+    def save(self, obj):
+        super().save((str(obj.dtype), obj.tolist()) if isinstance(obj, torch.Tensor) else obj)
+
+
 def fingerprint(*tensors, parameters=None):
     """A hash of numbers, with their shapes and dtypes, and of a dict of parameters."""
     try:
-        text = joblib.hash(parameters)
+        text = _Hasher("md5").hash(parameters)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ValueError(f"checkpoint needs parameters that can be pickled, to know them again ({error})") from error
     found = hashlib.blake2b(text.encode(), digest_size=16)
@@ -535,7 +549,7 @@ def one_pass(descent, X, Y, settings, mistakes):
     if first:
         new = begin(settings, X, Y, seed, mistakes, order=order[:0], more=True).without_rows()
     else:
-        new, X = descent.copy(), X.to(descent.c)
+        new, X, Y = descent.copy(), X.to(descent.c), Y.to(descent.c.device)
         new.c = new.result.clone()
         if new.space.centers is not None and 2 * len(new.P.vectors) > len(new.c) and settings.n_subsample == "auto":
             P, new.batch_size, new.step = plan(new.space, new.space.centers, settings, new.factor, more=True)

@@ -292,6 +292,23 @@ def test_more_rows_than_the_metric_is_learned_from():
         assert np.mean((model.predict(Z) - z) ** 2) < 0.05
 
 
+def test_a_bandwidth_that_wants_a_gradient():
+    X, y = problem()
+    sigma = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+    right, model = (RFMRegressor(Matern(1.5, b), n_rounds=1).fit(X, y) for b in (3.0, sigma))
+    np.testing.assert_array_equal(model.metric_, right.metric_)
+    assert not model.kernel_.bandwidth.requires_grad and sigma.requires_grad
+
+
+def test_one_gram_matrix_for_all_penalties(monkeypatch):
+    """Where the last fit is on more rows than the metric was learned from."""
+    X, y = problem(400)
+    seen, gram = [], Matern.gram
+    monkeypatch.setattr(Matern, "gram", lambda kernel, X, Y, *side: (seen.append(len(X)), gram(kernel, X, Y, *side))[1])
+    RFMRegressor(n_subsample=100).fit(X, y)
+    assert seen.count(400) == 1
+
+
 def test_several_outputs_share_a_metric_in_their_own_units():
     X, Y = problem(k=2)
     plain, scaled = RFMRegressor(**FAST).fit(X, Y), RFMRegressor(**FAST).fit(X, Y * [1.0, 1e5])

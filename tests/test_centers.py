@@ -380,13 +380,52 @@ def test_rows_of_a_few_kinds_keep_their_common_kinds(model):
     assert model(random_state=0).fit(X[:6000], y[:6000]).score(X[6000:], y[6000:]) > 0.95
 
 
-def test_a_part_is_full_whatever_repeats():
-    rng = np.random.default_rng(0)
-    for counts in ([1] * 3000, [2] * 1500, [900, 700, 500, 300, *[1] * 600], [1800, 1500, 1200, 900, 700, 500, *[60] * 20]):
-        numbers = rng.permutation(np.repeat(np.arange(len(counts)), counts))
-        (held,) = parts_in_turn(numbers, 600)
-        assert 600 <= held.sum() < 600 + max(counts)
+@pytest.mark.parametrize("counts, rows", [([1] * 3000, 600), ([2] * 1500, 600), ([900, 700, 500, 300, *[1] * 600], 120),
+                                          ([1800, 1500, 1200, 900, 700, 500, *[60] * 20], 93), ([300] * 10, 600)])
+def test_a_part_is_full_whatever_repeats(counts, rows):
+    """Of kinds that are no more than a twentieth of the rows, unless there are none: frequent ones stay in training."""
+    counts = np.array(counts)
+    numbers = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+    parts = parts_in_turn(numbers, 600)
+    rare = counts <= len(numbers) / 20
+    most = (counts[rare] if rare.any() else counts).max()
+    assert len(parts) == -(-500 // rows) and rows <= parts[0].sum() < rows + most
+    assert rows * len(parts) <= np.sum(parts) < rows * len(parts) + most
+    for held in parts:
         assert not np.intersect1d(numbers[held], numbers[~held]).size
+        assert rare[numbers[held]].all() or not rare.any()
+
+
+@pytest.mark.parametrize("model", [CentersRegressor, EigenProRegressor])
+@pytest.mark.parametrize("n, share", [(6000, 0.3), (1000, 0.6)])
+def test_the_commonest_row_is_trained_on_and_does_not_choose(model, n, share):
+    """Held out with all copies it would be most of a part: unknown to centres from 5000 rows on, and one x for intervals."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3))
+    X[rng.random(n) < share] = 0
+    y = np.where((X == 0).all(1), 10, np.sin(X[:, 0]))
+    model = model(random_state=0).fit(X, y)
+    assert abs(model.predict(X[(X == 0).all(1)][:1]) - 10) < 3
+    assert np.isfinite(model.predict_interval(X)).all() and len(np.unique(model.left_out_.inputs, axis=0)) > 300
+
+
+def test_a_step_that_diverges_is_named_where_projections_iterate(monkeypatch):
+    """What overflows has no projection that is finite, by a factor either; to solve for it would be refused."""
+    monkeypatch.setattr(rfteach.centers, "MOST", 20)
+    X, Y, _ = problem(100)
+    with pytest.raises(ValueError, match=r"diverges with step_size=1e\+30"):
+        CentersRegressor(centers=50, step_size=1e30, random_state=0).fit(X.astype(np.float32), Y)
+    h = torch.tensor([[1.0], [torch.inf]])
+    for method in ("iterations", "cholesky"):
+        assert not torch.isfinite(Projection("gaussian", [[0.0], [1.0]], method)(h)).any()
+
+
+@pytest.mark.parametrize("n, trained", [(100, 100), (1000, 400)])
+def test_all_rows_are_trained_on_where_a_part_is_small(n, trained):
+    """However large a share of them it is."""
+    X = np.random.default_rng(0).uniform(-3, 3, (n, 1))
+    model = CentersRegressor("laplacian", 1.0, validation_fraction=0.6, max_iter=5, random_state=0).fit(X, np.sin(X[:, 0]))
+    assert len(model.centers_) == trained
 
 
 @pytest.mark.parametrize("size", [1, 10, 100])

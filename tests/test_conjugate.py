@@ -450,6 +450,17 @@ def test_rows_are_copied():
     assert model.predict([[1.0, 1.0]]) == before
 
 
+@pytest.mark.parametrize("alpha", ["loo", 0.1])
+def test_a_bandwidth_that_wants_a_gradient(alpha):
+    """It is a number like any other; of a kernel object, too."""
+    X, sigma = np.random.default_rng(0).normal(size=(40, 2)), torch.tensor(2.0, requires_grad=True)
+    right = KernelRidgeRegressor(bandwidth=2.0, alpha=alpha).fit(X, X[:, 0]).predict(X)
+    for given in (dict(bandwidth=sigma), dict(kernel=Gaussian(sigma))):
+        model = KernelRidgeRegressor(alpha=alpha, **given).fit(X, X[:, 0])
+        np.testing.assert_array_equal(model.predict(X), right)
+        assert not model.kernel_.bandwidth.requires_grad and sigma.requires_grad
+
+
 def test_a_residual_of_zero_is_rounding():
     with pytest.warns(ConvergenceWarning, match="rounding in float64"):
         gram_cg("gaussian", [[0.0], [1.0]], [1.0, -1.0], 1.0, tol=1e-17, max_iter=1)

@@ -12,6 +12,7 @@ import textwrap
 import time
 from dataclasses import replace
 
+import card
 import numpy as np
 import pandas as pd
 import pytest
@@ -2070,8 +2071,9 @@ K1 = torch.eye(3, dtype=torch.float64)
         (lambda: regressor().fit(X0, Y0, T0, Y0), ValueError, "^X_val and y_val must have as many rows, got 20 and 90"),
         (lambda: regressor().fit(X0, Y0).predict(X0[:, :2]), ValueError, "2 features, but EigenProRegressor.*3 feat"),
         (lambda: regressor(early_stopping=True, validation_fraction=0).fit(X0, Y0), ValueError,
-         "validation_fraction must be above 0 for early_stopping, got 0"),
-        (lambda: regressor(feature_map=3).fit(X0, Y0), TypeError, "Cannot clone object '3'"),
+         r"validation_fraction must be a number in \(0, 1\), got 0"),
+        (lambda: regressor(feature_map=3).fit(X0, Y0), TypeError, "feature_map must be None or a transformer.*, got 3"),
+        (lambda: regressor(feature_map=RandomFourierFeatures).partial_fit(X0, Y0), TypeError, "feature_map must be .*, got <class"),
         (lambda: regressor(feature_map=FunctionTransformer(np.log)).fit(-abs(X0) - 1, Y0), (ValueError, RuntimeWarning),
          "feature_map contains NaN|invalid value"),
     ],
@@ -2227,6 +2229,68 @@ def test_checkpoint_of_a_function_in_another_process(tmp_path):
             " checkpoint=sys.argv[1]).fit(X, X[:, 0])")
     for n in (2, 4):
         subprocess.run([sys.executable, "-c", code, str(tmp_path / "run"), str(n)], check=True)
+
+
+@pytest.mark.parametrize("given", ["bandwidth=torch.tensor(2.0)", "kernel=Gaussian(torch.tensor([2.0, 3.0])), bandwidth=None",
+                                   "bandwidth=torch.tensor(2.0, dtype=torch.bfloat16)"])
+def test_checkpoint_of_a_tensor_in_another_process(tmp_path, given):
+    """Its pickle holds an address."""
+    code = f"""
+        import sys, numpy as np, torch; from rfteach import EigenProRegressor, Gaussian
+        pad, X = [object() for _ in range(int(sys.argv[1]))], np.arange(12.0).reshape(6, 2)
+        EigenProRegressor({given}, max_iter=int(sys.argv[1]), random_state=0, checkpoint={str(tmp_path / "run")!r}).fit(X, X[:, 0])
+    """
+    for n in ("2", "4000"):
+        subprocess.run([sys.executable, "-c", textwrap.dedent(code), n], check=True)
+    path = tmp_path / "another"
+    regressor(2, checkpoint=path, bandwidth=torch.tensor(2.0)).fit(X0, Y0)
+    with pytest.raises(ValueError, match="belongs to other data or parameters"):
+        regressor(2, checkpoint=path, bandwidth=torch.tensor(2.5)).fit(X0, Y0)
+
+
+@pytest.mark.parametrize("model", [EigenProRegressor, CentersRegressor])
+@pytest.mark.parametrize("first", ["cpu", "cuda"])
+def test_rows_of_another_device_go_where_the_fit_was(model, first):
+    X, y = torch.from_numpy(X0), torch.from_numpy(Y0)
+    with card.card():
+        model = model(random_state=0).partial_fit(X[:50].to(first), y[:50].to(first))
+        at = {"cpu": "cuda", "cuda": "cpu"}[first]
+        found = model.partial_fit(X[50:].to(at), y[50:].to(at)).predict(X).cpu()
+    right = clone(model).partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:]).predict(X)
+    torch.testing.assert_close(found, right)
+
+
+@pytest.mark.parametrize("model", [EigenProRegressor, CentersRegressor])
+def test_a_validation_fraction_of_zero_is_refused_where_rows_are_held_out(model):
+    model = model(validation_fraction=0, max_iter=2, random_state=0)
+    with pytest.raises(ValueError, match=r"validation_fraction must be a number in \(0, 1\), got 0"):
+        model.fit(X0, Y0)
+    model.partial_fit(X0, Y0)
+    model.set_params(early_stopping=False).fit(X0, Y0)
+    if isinstance(model, EigenProRegressor):
+        model.set_params(early_stopping=True).fit(X0, Y0, T0, T0[:, 0])
+
+
+@pytest.mark.parametrize("model, validated", [(EigenProRegressor, False), (EigenProRegressor, True), (CentersRegressor, False)])
+@pytest.mark.parametrize("unit", [2.0**10, 2.0**-10, 1e3])
+def test_outputs_choose_the_epochs_in_their_own_units(model, validated, unit):
+    """By squares in one unit, noise in a thousandth of it would end the training for all."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (600, 2))
+    Y = np.c_[rng.normal(size=600), 1.4 * np.sin(6 * X[:, 0])]
+    rest = slice(500, None) if validated else slice(0)
+    fits = [model(random_state=0).fit(X[:500], U[:500], *([X[rest], U[rest]] if validated else [])) for U in (Y, Y * [unit, 1])]
+    one, scaled = fits
+    assert one.n_iter_ == scaled.n_iter_ > 3
+    np.testing.assert_allclose(scaled.predict(X) / [unit, 1], one.predict(X), atol=1e-4)
+    assert np.mean((scaled.predict(X)[:, 1] - Y[:, 1]) ** 2) < 0.1
+
+
+def test_a_constant_output_has_no_unit_and_classes_have_none():
+    X, Y = X0, np.c_[Y0, np.full(90, 0.1), 1e-300 * Y0]
+    for model in (EigenProRegressor(random_state=0), CentersRegressor(random_state=0)):
+        assert np.isfinite(model.fit(X, Y).validation_loss_).all() and model._descent.scales[1] == 1
+    assert EigenProClassifier(random_state=0).fit(X, Y0 > 1)._descent.scales == 1.0
 
 
 @pytest.mark.parametrize("dtype", ["float16", int, "double"])

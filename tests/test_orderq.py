@@ -458,6 +458,15 @@ def test_learns_and_finds_the_inputs(activation):
     assert len(model.coef_) == len(model.support_) == len(model.phases_) < 200
 
 
+def test_a_fitted_kernel_is_of_its_own():
+    X, b = np.random.default_rng(0).normal(size=(60, 3)), np.full(3, 2.0)
+    for kernel in (Gaussian(b), Gaussian(torch.from_numpy(b).requires_grad_())):
+        b[:] = 2
+        found = SRFERegressor(50, kernel=kernel, random_state=0).fit(X, X[:, 0]).kernel_
+        b[:] = 3
+        assert not getattr(found.bandwidth, "requires_grad", False) and (found.bandwidth == 2).all()
+
+
 def test_prediction_is_the_expansion():
     X, y = order_two(80)
     model = SRFERegressor(200, random_state=0).fit(X, y)
