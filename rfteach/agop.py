@@ -18,7 +18,6 @@ from .arrays import Array, ArrayLike, as_tensor, empty, random_generator, tiles
 from .bandwidth import median_bandwidth
 from .checks import choice, flag, integer, number, same_columns, same_rows
 from .eigenpro import EigenProRegressor
-from .eigenpro_engine import own_kernel
 from .estimators import Classifier, Model, Regressor, observations, order_by_values
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times
@@ -411,7 +410,7 @@ class _Machine(Model):
     def _own_kernel(self):
         bandwidth = number("(0, inf)", None, bandwidth=self.bandwidth)
         bandwidth = 3.0 if bandwidth is None and isinstance(self.kernel, str) else bandwidth
-        return own_kernel(self.kernel, bandwidth, None, None)
+        return as_kernel(self.kernel, bandwidth).detached()
 
     def _fit(self, X, Y, w, like):
         if self.solver == "eigenpro" and w is not None and w.min() < w.max():

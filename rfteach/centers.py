@@ -20,13 +20,13 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
-from . import eigenpro_engine, eigenpro_training
 from .arrays import ArrayLike, all_or_nothing, as_tensor, block_bytes
+from .bandwidth import fit_kernel
 from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_groups
-from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, own_kernel, preconditioner_for
-from .eigenpro_training import flat, new_seed, parts_in_turn, risen, slow_down, stalled
+from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, output_scales, preconditioner_for
+from .eigenpro_training import ENOUGH, flat, new_seed, parts_in_turn, risen, slow_down, stalled
 from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_solve
@@ -308,7 +308,7 @@ def begin_at_centers(
     by_targets = isinstance(settings.bandwidth, str) and settings.bandwidth == "learned"
     few = np.sort((rows if by_targets else np.random.default_rng(seed).permutation(len(X)))[:3000])
     with torch.enable_grad():  # a bandwidth is learned by derivatives
-        kernel = own_kernel(settings.kernel, settings.bandwidth, X[few], centred(Y[few], intercept, X, "y"))
+        kernel = fit_kernel(settings.kernel, settings.bandwidth, X[few], centred(Y[few], intercept, X, "y")).detached()
     if isinstance(settings.centers, (int, np.integer)):
         first = X[rows[: 2 * settings.centers]]
         Z = first[np.sort(distinct_rows(first))[: settings.centers]].clone()
@@ -343,7 +343,7 @@ def begin_at_centers(
     if not step <= torch.finfo(X.dtype).max:
         raise ValueError(f"step_size={step:g} is too large for {X.dtype}")
     c = X.new_zeros(p, Y.shape[1])
-    scales = eigenpro_engine._scales(settings, Y[rows])
+    scales = output_scales(settings, Y[rows])
     checked = more or len(rows) >= 2 * p
     return CenterDescent(kernel, Z, project, P, B, delay, step, given, intercept, c, c, seed, factor, checked, scales)
 
@@ -407,7 +407,7 @@ def train_at_centers(
         if settings.step_size != "auto" or least > 1 or not better:
             break
         factor /= 4
-    if len(parts) == 1 and len(parts[0]) >= eigenpro_training.ENOUGH:
+    if len(parts) == 1 and len(parts[0]) >= ENOUGH:
         found[0].c = found[0].mean = found[1]
         return found[0], decided, left
     descent = begin(order, chosen if parts else 1.0)

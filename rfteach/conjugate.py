@@ -19,9 +19,9 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import Array, ArrayLike, as_tensor, empty, power_of_two, row_blocks, tiles
+from .bandwidth import fit_kernel
 from .checks import flag, integer, number, same_rows
 from .copies import row_groups, row_hashes, spread_of_copies
-from .eigenpro_engine import own_kernel
 from .estimators import Regressor, observations
 from .intervals import IntervalMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times, targets_of_rows
@@ -547,7 +547,7 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
         (kept, rows, group), (U, means, total, units) = row_groups(X, Y, weight=w), observations(X, Y, w)
         U, means, total, many = U[few], means[few], total[few], len(rows) > _ROWS
         places = np.arange(len(rows))[-(_ROWS // 2) if many else 0 :]
-        kernel = self.kernel_ = own_kernel(self.kernel, self.bandwidth, U, means)
+        kernel = self.kernel_ = fit_kernel(self.kernel, self.bandwidth, U, means).detached()
         X, Y, U = X.detach().double(), Y.double() / units, U.double()
         w = X.new_ones(len(X)) if w is None else w.double()
         if self.alpha == "loo":

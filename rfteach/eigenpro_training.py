@@ -31,9 +31,10 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import random_generator
+from .bandwidth import fit_kernel
 from .checks import number
 from .copies import row_groups, row_hashes
-from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, own_kernel, plan, room_for_rows
+from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan, room_for_rows
 from .preconditioning import Momentum, largest_step
 
 # %% ../nbs/08c_eigenpro_training.ipynb #b2ab6083
@@ -280,7 +281,7 @@ def learned_once(settings, data, parts):
     if word != "learned" or rest.sum() < _LEARNED:
         return settings
     settings, rest = copy(settings), torch.from_numpy(rest).to(data.X.device)
-    settings.kernel = own_kernel(settings.kernel, word, data.X[rest], data.Y[rest])
+    settings.kernel = fit_kernel(settings.kernel, word, data.X[rest], data.Y[rest]).detached()
     settings.bandwidth = "median"  # which leaves a kernel as it is
     return settings
 

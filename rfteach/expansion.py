@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .anova import GridAnova, Quantiles, WaveAnova, strengths, totals
 from .arrays import Seed, random_generator, row_blocks
+from .bandwidth import fit_kernel
 from .checks import flag, integer
-from .eigenpro_engine import own_kernel
 from .estimators import Regressor, observations
 from .features import wave_features
 from .kernels import Kernel
@@ -154,7 +154,7 @@ def find_widths(
         if not isinstance(kernel, Kernel):
             spread = standard_deviations(X, w)
             bandwidth = torch.where(X.amax(0) == X.amin(0), 1.0, spread).cpu().numpy()
-    found = own_kernel(kernel, bandwidth, X, Y)
+    found = fit_kernel(kernel, bandwidth, X, Y).detached()
     bandwidth = found.widths(X.double()).cpu().expand(X.shape[1]).numpy()
     return "uniform" if uniform else found, bandwidth
 

@@ -197,6 +197,13 @@ class _OnPoints(BaseEstimator):
         b = b.clone() if isinstance(b, torch.Tensor) else deepcopy(b)
         return copy(self).set_params(bandwidth=b)
 
+    def detached(self):
+        """The same without gradients."""
+        kernel = self.own()
+        if isinstance(kernel.bandwidth, torch.Tensor):
+            kernel.bandwidth = kernel.bandwidth.detach()
+        return kernel
+
     def widths(self, T):
         """The bandwidth as a tensor (1 or d numbers) of the dtype and on the device of ``T`` (n, d), checked."""
         bandwidth = _check_bandwidth(self.bandwidth, T.dtype).to(T.device)

@@ -286,9 +286,7 @@ def pathwise(
     array([[0., 0., 0.],
            [1., 1., 1.]])
     """
-    kernel, rng = as_kernel(kernel).own(), random_generator(random_state)
-    if isinstance(kernel.bandwidth, torch.Tensor):
-        kernel.bandwidth = kernel.bandwidth.detach()
+    kernel, rng = as_kernel(kernel).detached(), random_generator(random_state)
     X, like = as_tensor(X, name="X")
     y, _ = as_tensor(y, name="y", ndim=1)
     same_rows(X=X, y=y)
@@ -405,7 +403,7 @@ def weighted_quantile(T: torch.Tensor, w: torch.Tensor, coverage: float, n_place
 def interval_score(low: ArrayLike, high: ArrayLike, y: ArrayLike, coverage: float) -> np.ndarray:
     r"""The price (14.12) of intervals [low, high] for targets y; α = 1 - coverage.
 
-    Ends of one shape, for targets of that shape, or of its last axes. A ValueError says where they are not.
+    Of one shape, or broadcast to that of one of them; a ValueError says where they are not.
 
     References
     ----------
@@ -417,8 +415,13 @@ def interval_score(low: ArrayLike, high: ArrayLike, y: ArrayLike, coverage: floa
     array([1., 2.])
     """
     low, high, y = (np.asarray(T.detach().cpu() if isinstance(T, torch.Tensor) else T, float) for T in (low, high, y))
-    if low.shape != high.shape or y.shape != low.shape[low.ndim - y.ndim :]:
-        raise ValueError(f"low, high and y must have one shape, got {low.shape}, {high.shape} and {y.shape}")
+    shapes = low.shape, high.shape, y.shape
+    try:
+        whole = np.broadcast_shapes(*shapes)
+    except ValueError:
+        whole = None
+    if whole not in shapes:
+        raise ValueError(f"low, high and y must have one shape, got {', '.join(map(str, shapes))}")
     return high - low + 2 / (1 - number("(0, 1)", coverage=coverage)) * (np.maximum(low - y, 0) + np.maximum(y - high, 0))
 
 

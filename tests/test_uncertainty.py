@@ -382,7 +382,7 @@ def test_edges():
     (lambda A, y: local_scale(A, y, place=np.ones((40, 2))), ValueError, "place: Expected 1D array"),
     (lambda A, y: local_scale(A, y).half_widths(A[:, :2]), ValueError, "F"),
     (lambda A, y: interval_score(y, y, y, 0.0), ValueError, "coverage"),
-    (lambda A, y: interval_score(y, y, y[:, None], 0.9), ValueError, r"one shape, got \(40,\), \(40,\) and \(40, 1\)"),
+    (lambda A, y: interval_score(y, y, y[:, None], 0.9), ValueError, r"one shape, got \(40,\), \(40,\), \(40, 1\)"),
     (lambda A, y: interval_score(y, y[1:], y, 0.9), ValueError, "one shape"),
 ])
 def test_what_cannot_be_taken_is_named(call, error, words):
@@ -972,7 +972,7 @@ def test_rows_that_eigenpro_holds_out(monkeypatch, enough):
         for _ in rfteach.eigenpro_training.run_epochs(one, data, model.n_iter_, 100):
             pass
         said[order[held]] = one.space.kernel.gram(T[held], T[~held]) @ one.result + one.intercept
-        losses.append(((said - Y)[order[held]] ** 2).mean())
+        losses.append((((said - Y)[order[held]] * one.scales.numpy()) ** 2).mean())
     np.testing.assert_allclose(left.predictions, said[left.rows], rtol=1e-9)
     np.testing.assert_allclose(np.mean(losses), model.validation_loss_.min(), rtol=1e-9)
     assert model.predict_interval(X).shape == (300, 2, 2)
@@ -1023,7 +1023,8 @@ def test_a_constant_is_left_out_too():
 @pytest.mark.parametrize("enough", [500, 20])
 def test_rows_that_centres_hold_out(monkeypatch, enough):
     """Each with its copies; held out once, they are those that the model has not seen; in turn, all of them are."""
-    monkeypatch.setattr(rfteach.eigenpro_training, "ENOUGH", enough)
+    for module in (rfteach.eigenpro_training, rfteach.centers):
+        monkeypatch.setattr(module, "ENOUGH", enough)
     X, Y = copied()
     model = CentersRegressor(centers=50, random_state=0).fit(X, Y)
     left = model.left_out_
@@ -1032,7 +1033,7 @@ def test_rows_that_centres_hold_out(monkeypatch, enough):
     order = np.random.default_rng(model._descent.seed).permutation(300)
     parts = [order[held] for held in rfteach.eigenpro_training.parts_in_turn(row_hashes(torch.from_numpy(X))[order], 30)]
     losses = np.full(300, np.nan)
-    losses[left.rows] = (left.residuals**2).mean(1)
+    losses[left.rows] = ((left.residuals * model._descent.scales.numpy()) ** 2).mean(1)
     np.testing.assert_allclose(np.mean([losses[part].mean() for part in parts]), model.validation_loss_.min(), rtol=1e-9)
     copies = np.isin(X[:, 0], left.inputs[:, 0])
     assert sorted(left.rows) == list(np.flatnonzero(copies)) and copies.all() == (enough == 500)
