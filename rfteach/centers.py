@@ -631,8 +631,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         rows was held out (by default from 5000 on); of several parts ``validation_loss_`` has the mean.
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out, after 0, 1, 2, … epochs; empty where none were, and after
-        ``partial_fit``. Of several outputs each counts in units of its deviation, to a power of two: times what brings
-        it near the largest.
+        ``partial_fit``. Each of several outputs is multiplied by the power of two that brings its deviation near that of
+        the largest.
     n_iter_, batch_size_, step_size_, step_factor_, delay_, n_eigen_ : int, int, float, float, int, int
         Epochs that were run, and what was used in them; the step was ``step_size_`` times ``step_factor_``.
     left_out_ : rfteach.intervals.LeftOut

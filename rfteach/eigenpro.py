@@ -453,9 +453,10 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         ``fit_shared`` "bytes", of the sums over processes.
     validation_loss_ : numpy.ndarray of shape (T,)
         Mean squared error on the rows that were held out to choose the number of epochs, after 0, 1, 2, … of them;
-        empty where nothing was chosen, and after ``partial_fit``. Of several outputs each counts in units of its deviation,
-        to a power of two: times what brings it near the largest, as in the "validation_loss" of ``history_``. The least value decided, so as an estimate of the error
-        on new rows it is too low, by little where there are many rows; it belongs to fits without the rows held out.
+        empty where nothing was chosen, and after ``partial_fit``. Here and in the "validation_loss" of ``history_`` each of
+        several outputs is multiplied by the power of two that brings its deviation near that of the largest. The least value
+        decided, so as an estimate of the error on new rows it is too low, by little where there are many rows; it belongs
+        to fits without the rows held out.
     left_out_ : rfteach.intervals.LeftOut
         Up to 1000 rows of the validation data that came with ``fit``, or of those that were held out to choose the number of
         epochs, with the residuals of fits without them. These chose the epoch, and are a little too small.
