@@ -21,6 +21,7 @@ from .checks import box, choice, integer, number, same_rows
 from .estimators import Regressor, observations
 from .intervals import IntervalMixin
 from .laws import Independent, as_laws, law_polynomials
+from .products import thin_product
 from .reach import moved_in
 from .selection import check_folds, judge, refits
 
@@ -396,7 +397,7 @@ def _loo_path(Phi, y, method, max_terms, w=None):
         q, t, rho = new
         order.append(j)
         projections.append(errors.add(q, basis.T[: basis.k, basis.k - 1] / norm[order]))
-        columns.take(j, t, rho, (Phi @ q.to(Phi)).double(), projections[-1])
+        columns.take(j, t, rho, thin_product(Phi, q.to(Phi)[:, None])[:, 0].double(), projections[-1])
     best = errors.best
     coef = y.new_zeros(0)
     if best:
