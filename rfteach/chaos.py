@@ -194,11 +194,9 @@ class _LeastAngle:
         """Go on by the least γ of (10.8), to the column that has it; None where there is none."""
         if not len(self.z):
             return int(torch.where(open_, self.b.abs(), -1.0).argmax())
-        steps = []
-        for side in (1, -1):  # no open |b_j| is above the level, but for rounding: a tie is a step of zero
-            gap, speed = (self.level - side * self.b).clamp(min=0), 1 - side * self.rate
-            steps.append(torch.where(speed > 0, gap / speed, math.inf))
-        step = torch.where(open_, torch.minimum(*steps), math.inf)
+        up, down = (self.level - self.b).clamp(min=0) / (1 - self.rate), (self.level + self.b).clamp(min=0) / (1 + self.rate)
+        up[self.rate >= 1], down[self.rate <= -1] = math.inf, math.inf  # columns that tie are a step of zero away
+        step = torch.where(open_, torch.minimum(up, down), math.inf)
         j = int(step.argmin())
         gamma = float(step[j])
         if not math.isfinite(gamma):
