@@ -18,7 +18,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import all_or_nothing, as_tensor, random_generator
+from .arrays import all_or_nothing, as_tensor, block_bytes, random_generator
 from .averaging import combine
 from .checks import flag, number
 from .columns import TableEncoder
@@ -238,7 +238,8 @@ class _Auto(Model):
         spread = float(predict(rows.Z[: 2 * half]).var(0).sum())
         if spread > 0:
             inputs = torch.from_numpy(self._table.inputs_).to(A.device)
-            for some in torch.arange(d, device=A.device).split(max(1, 4000 // len(A))):  # a call passes over all centres
+            rows = min(4000, block_bytes(A.device) // (8 * A.shape[1]))  # of a call, which passes over all centres
+            for some in torch.arange(d, device=A.device).split(max(1, rows // len(A))):
                 changed = torch.where(inputs == some[:, None, None], B, A)
                 moved = (values - predict(changed.flatten(0, 1)).unflatten(0, changed.shape[:2])).square().sum(2).mean(1)
                 shares[some.cpu().numpy()] = (moved / (2 * spread)).cpu().numpy()

@@ -377,8 +377,8 @@ def train_at_centers(
     parts = []
     if settings.early_stopping:
         fraction = number("(0, 1)", validation_fraction=settings.validation_fraction)
-        n_val = min(math.ceil(fraction * len(X)), HELD, len(X) - 1)
-        parts = [order[held] for held in parts_in_turn(row_groups(X, Y)[2][order], n_val)]
+        n_val = min(math.ceil(fraction * len(X)), len(X) - 1)
+        parts = [order[held] for held in parts_in_turn(row_groups(X, Y)[2][order], n_val, HELD)]
     last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
         rows = [order[~np.isin(order, held)] for held in parts]
@@ -604,7 +604,7 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
         (5000 rows by default) the coefficients of least validation loss are kept; training ends when ``n_iter_no_change``
         epochs have not made it less by a thousandth. With fewer rows, parts are held out in turn until there were 500 in
         all, and then all rows are trained on for the best number of epochs. A row that makes up more than a twentieth of
-        all, with its copies, is not held out, unless half of the kinds do. Both the last coefficients of an epoch and
+        all, with more than five copies, is not held out, unless half of the kinds do. Both the last coefficients of an epoch and
         their mean over it are tried, and where the best epoch is the first or none, a quarter of step and directions. No
         epoch at all, which is the constant, is a choice, too. False runs ``max_iter`` epochs, and takes the mean of the last.
     validation_fraction : float, default 0.1

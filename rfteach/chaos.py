@@ -195,7 +195,7 @@ class _LeastAngle:
         if not len(self.z):
             return int(torch.where(open_, self.b.abs(), -1.0).argmax())
         up, down = (self.level - self.b).clamp(min=0) / (1 - self.rate), (self.level + self.b).clamp(min=0) / (1 + self.rate)
-        up[self.rate >= 1], down[self.rate <= -1] = math.inf, math.inf  # columns that tie are a step of zero away
+        up[self.rate >= 1], down[self.rate <= -1] = math.inf, math.inf  # they fall as fast as the level does
         step = torch.where(open_, torch.minimum(up, down), math.inf)
         j = int(step.argmin())
         gamma = float(step[j])
@@ -274,7 +274,9 @@ class _Orthonormal:
             return None
         if k == len(Q):
             more = max(32, k)
-            Q, T = self.Q, self.T = torch.cat([Q, Q.new_empty(more, len(v))]), pad(T, (0, more, 0, more))
+            self.Q, self.T = Q.new_empty(k + more, len(v)), pad(T, (0, more, 0, more))
+            self.Q[:k] = Q
+            Q, T = self.Q, self.T
         Q[k] = v = v / rho
         T[:k, k], T[k, k] = -(T[:k, :k] @ t) / rho, 1 / rho
         self.k = k + 1
@@ -344,7 +346,7 @@ def loo_path(A: ArrayLike, y: ArrayLike, *, method: str = "lars", max_terms: int
     -----
     Each column costs one product with Aᵀ, 2nP FLOPs, and 8nk for making it orthogonal to the k others;
     the leave-one-out error costs 4n. Products are in the dtype of A, all else in float64. Memory beside
-    A: a copy of A, and up to 2K columns.
+    A: a copy of A, and up to 3K columns.
 
     References
     ----------

@@ -122,6 +122,13 @@ def _scale(weight):
     return weight.sum() * (2 * weight[1:] @ weight.cumsum()[:-1]) ** -0.5
 
 
+def _wordy(row):
+    """Whether a row of a list has words."""
+    if getattr(getattr(row, "dtype", None), "kind", "O") in "fiub":
+        return False
+    return any(isinstance(v, (str, bytes)) for v in (row if isinstance(row, (list, tuple, np.ndarray)) else [row]))
+
+
 def _key(v):
     """A level as text; 1 and 1.0 are the same one."""
     if _is_number(v) and v == v // 1:
@@ -243,9 +250,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         named = hasattr(X, "columns") and hasattr(X, "__getitem__")
         if not named:
             try:
-                A = np.array(X, dtype=object) if isinstance(X, (list, tuple)) else X
                 # of a list with words NumPy would make words throughout, each as long as the longest
-                X = A if A is not X and any(isinstance(v, (str, bytes)) for v in A.flat) else np.asarray(X)
+                A = np.array(X, dtype=object) if isinstance(X, (list, tuple)) and any(map(_wordy, X)) else X
+                X = A if A is not X and A.ndim > 1 else np.asarray(X)
             except ValueError as error:
                 raise ValueError(f"X must be a table with as many values in each row ({error})") from error
         if not named and X.ndim != 2:

@@ -125,8 +125,9 @@ def _products(kernel, X, memory, balanced, talk=None):
         for rows, cols in islice(tiles(n, n, X.element_size(), X.device, upper=True), number, None, of):
             T = empty((rows.stop - rows.start, cols.stop - cols.start), X.dtype, X.device)
             tile(rows, cols, T)
-            T.sub_(constant)
-            out[:, cols].add_(a[:, rows] @ T)
+            if balanced:
+                T.sub_(constant)
+            out[:, cols].add_(thin_product(T.T, a[:, rows].T).T)
             beyond = slice(max(rows.stop, cols.start), cols.stop)
             out[:, rows].add_(a[:, beyond] @ T[:, beyond.start - cols.start :].T)
 

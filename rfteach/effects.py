@@ -130,8 +130,9 @@ def _to_unit(X, bounds, laws):
             raise ValueError(f"laws must be one distribution with a method cdf, or one for each of {d} inputs")
         if any(hasattr(law, "pmf") for law in laws):
             raise ValueError("laws must have densities: no discrete law is made uniform by its distribution function")
-        low, high = np.array([law.support() if hasattr(law, "support") else (-np.inf, np.inf) for law in laws], float).T
-        slack = 1e-6 * np.abs(np.nan_to_num([low, high], posinf=0.0, neginf=0.0)).max(0)
+        ends = [law.support() if callable(getattr(law, "support", None)) else (-np.inf, np.inf) for law in laws]
+        low, high = np.array(ends, float).T
+        slack = 1e-6 * np.where(np.isfinite(high - low), high - low, X.std(0))
         U = np.column_stack([law.cdf(x) for law, x in zip(laws, X.T)]) + (X > high + slack) - (X < low - slack)
     outside = np.flatnonzero((np.abs(U - 0.5) > 0.5 + 1e-6).any(0))
     if len(outside):

@@ -397,7 +397,7 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         validation data in ``fit``: go back to the epoch of least validation loss, once ``n_iter_no_change`` epochs
         have not made it less by a thousandth. Without: parts of the rows are held out, one after the other until there
         were 500 of them in all; the least mean loss decides; then all rows are trained on for as many epochs. A row that
-        makes up more than a twentieth of all, with its copies, is not held out, unless half of the kinds do. No epoch
+        makes up more than a twentieth of all, with more than five copies, is not held out, unless half of the kinds do. No epoch
         at all, which is the constant, is a choice, too. Where the best epoch comes before the tenth (before half of a
         ``max_iter`` below 20) and the step is "auto", a quarter of it, and of the directions where ``n_eigen`` is
         "auto", is tried in turn, as long as the loss falls and a direction is left.

@@ -33,7 +33,7 @@ from tqdm import tqdm
 from .arrays import random_generator
 from .bandwidth import fit_kernel
 from .checks import number
-from .copies import row_groups, row_hashes
+from .copies import distinct_rows, row_groups, row_hashes
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan, room_for_rows
 from .preconditioning import Momentum, largest_step
 
@@ -245,12 +245,13 @@ def choose_epochs(settings, data, rows, parts, limit, seed, mistakes, share=lamb
             trials = [(shortened(descent, part, settings, factor), part, held) for descent, part, held in trials]
 
 
-def parts_in_turn(numbers, n_val):
+def parts_in_turn(numbers, n_val, most=math.inf):
     """Masks of parts of n_val rows each, until `ENOUGH` are in one; rows with one number are in one part.
 
     ``numbers`` are those of the rows in random order, as `rfteach.copies.row_groups` gives them. Numbers come in the order in
     which they are met first, and a part ends with the one that fills it. A number that more than a twentieth of the rows have,
     and more than five, is in no part, and parts are smaller by the share of these; unless half of the numbers or more are such.
+    A part has ``most`` rows at most.
     """
     if n_val == 0:
         return []
@@ -259,7 +260,7 @@ def parts_in_turn(numbers, n_val):
     rare = counts <= max(n // 20, 5)
     rare |= 2 * rare.sum() <= len(rare)
     order, n_rare = np.flatnonzero(rare), int(counts[rare].sum())
-    n_val = -(-n_val * n_rare // n)
+    n_val = min(-(-n_val * n_rare // n), most)
     order, before = order[np.argsort(first[order])], np.full(len(first), n)
     before[order] = np.cumsum(counts[order]) - counts[order]  # how many rows come before those with a number
     part = before[group] // n_val
@@ -275,12 +276,12 @@ def held_out(settings, data):
 
 
 def learned_once(settings, data, parts):
-    """The settings, with the kernel that is learned from rows of no part, where it is learned and these are enough."""
+    """The settings, with the kernel that is learned from rows of no part, where it is learned and enough of these differ."""
     word = settings.bandwidth if settings.feature_map is None and isinstance(settings.bandwidth, str) else None
-    rest = ~np.any(parts, 0) if parts else np.zeros(0, dtype=bool)
-    if word != "learned" or rest.sum() < _LEARNED:
+    rest = torch.from_numpy(~np.any(parts, 0) if parts else np.zeros(len(data.X), dtype=bool)).to(data.X.device)
+    if word != "learned" or len(distinct_rows(data.X[rest])) < _LEARNED:
         return settings
-    settings, rest = copy(settings), torch.from_numpy(rest).to(data.X.device)
+    settings = copy(settings)
     settings.kernel = fit_kernel(settings.kernel, word, data.X[rest], data.Y[rest]).detached()
     settings.bandwidth = "median"  # which leaves a kernel as it is
     return settings

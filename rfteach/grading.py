@@ -74,7 +74,7 @@ def _pack(value, functions=None):
     if array.nbytes > _LARGEST // 2:
         raise ValueError(f"an array of {array.nbytes} bytes is too large to be checked")
     data = base64.b64encode(array.tobytes()).decode()
-    return {"array": [array.dtype.str, array.shape, isinstance(value, np.generic), data]}
+    return {"array": [array.dtype.str, list(array.shape), isinstance(value, np.generic), data]}
 
 
 def _unpack(packed, call=None):

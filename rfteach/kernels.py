@@ -198,7 +198,7 @@ class _OnPoints(BaseEstimator):
         return copy(self).set_params(bandwidth=b)
 
     def detached(self):
-        """The same without gradients."""
+        """A copy as `own` makes it, without gradients."""
         kernel = self.own()
         if isinstance(kernel.bandwidth, torch.Tensor):
             kernel.bandwidth = kernel.bandwidth.detach()

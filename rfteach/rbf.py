@@ -376,8 +376,8 @@ class _Network(LawMixin, Regressor):
         scale = median.features_.kernel_.bandwidth
         errors = {r: network(r * scale).cv_errors_.min() for r in _RATIOS}
         best, n = min(errors, key=errors.get), len(Y[few])
-        draw = errors[best] * (1 + 0.5 / n**0.5) >= median.cv_errors_.min()
-        return "median" if draw else best * scale
+        better = errors[best] * (1 + 0.5 / n**0.5) < median.cv_errors_.min()  # not where both are no numbers
+        return best * scale if better else "median"
 
     def _predict(self, X, like):
         return self._model.predict(X)

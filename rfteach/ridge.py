@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from .arrays import Array, ArrayLike, needs_grad, power_of_two
+from .arrays import Array, ArrayLike, needs_grad, power_of_two, row_blocks
 from .checks import choice, flag, number, penalties, system
 from .products import gram
 
@@ -496,7 +496,9 @@ def _loo_curve(A, y, lams, fit_intercept):
     A, y, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)
     spectrum, U = factorise(A, y, means, w, fit_intercept, True, rounding)
     lams = (spectrum.grid(rounding**2) if lams is None else lams / a / a).to(A)
-    return a, b, spectrum, lams, spectrum.mean_loo([spectrum.leave_one_out(U, y, w, lams, 32 * _rounding(A))])
+    blocks = row_blocks(len(U), 64 * len(lams) * y.shape[1], U.device)
+    tol = 32 * _rounding(A)
+    return a, b, spectrum, lams, spectrum.mean_loo(spectrum.leave_one_out(U[i], y[i], w[i], lams, tol) for i in blocks)
 
 
 def loo_error(

@@ -205,7 +205,7 @@ def _in_units(C, mean):
 
 def _beyond_rounding(variance, mean, eps=0.0):
     """The variance, zero where it is rounding of the mean, and what shares are divided by; ``eps`` of single values."""
-    floor = max(1e-24, (64 * eps) ** 2) * np.maximum(mean**2, np.finfo(float).tiny)
+    floor = max(1e-24, (8 * eps) ** 2) * np.maximum(mean**2, np.finfo(float).tiny)
     variance = np.where(variance > floor, variance, 0.0)
     return variance, np.where(variance > 0, variance, np.inf)
 

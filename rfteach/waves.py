@@ -86,7 +86,9 @@ def random_waves(
     mass = total
     if head is not None:
         mass = total - head[1].sum()
-        n_draws = min(int(1.2 * n * total / max(mass, 0.012 * total)) + 1, 100 * n)
+        if mass <= 1e-12 * total:  # rounding
+            return np.full((0, q), -1), np.zeros(0)
+        n_draws = int(min(1.2 * n * total / mass + 1, 100 * n))
     codes = _draws(U, tail, n_draws, rng)
     if head is not None:
         n_head, codes = len(head[0]), np.concatenate([head[0], codes])

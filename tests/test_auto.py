@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import rfteach.auto
 from rfteach import race
+from rfteach.arrays import memory_budget
 from rfteach.auto import AutoKernelClassifier, AutoKernelRegressor
 from rfteach.columns import TableEncoder
 from rfteach.intervals import calibrate, smoothed
@@ -137,6 +138,18 @@ def test_relevance_is_that_of_one_input_after_the_other(n, d):
         changed[:, own] = B[:, own]
         expected = float((whole(A, None) - whole(changed, None)).square().sum(1).mean()) / (2 * spread)
         assert found[j] == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_relevance_of_many_inputs_fits_the_budget(monkeypatch):
+    rng, sizes = np.random.default_rng(0), []
+    model = AutoKernelRegressor(random_state=0).fit(rng.random((40, 50)), rng.random(40))
+    monkeypatch.setattr(model, "_predict", lambda Z, like, found=model._predict: sizes.append(Z.numel()) or found(Z, like))
+    rows = Rows(torch.from_numpy(rng.random((40, 50))), torch.zeros(40, 1).double(), torch.ones(40).double())
+    with memory_budget(1):
+        model._relevance(rows)
+    assert max(sizes) == sizes[0] < 50 * 500  # a single input at a time
+    model._relevance(rows)
+    assert max(sizes) > 5 * sizes[0]
 
 
 def test_two_rounds(small):

@@ -396,6 +396,12 @@ def test_a_part_is_full_whatever_repeats(counts, rows):
         assert rare[numbers[held]].all() or not rare.any()
 
 
+def test_a_part_has_the_most_rows_that_it_may_have():
+    """Of large data the most that is held out is not made less by rows that stay in training."""
+    numbers = np.random.default_rng(0).permutation(np.r_[np.zeros(10_000, int), np.arange(10_000)])
+    assert [held.sum() for held in parts_in_turn(numbers, 2000, 300)] == [300, 300]
+
+
 @pytest.mark.parametrize("model", [CentersRegressor, EigenProRegressor])
 @pytest.mark.parametrize("n, share", [(6000, 0.3), (1000, 0.6)])
 def test_the_commonest_row_is_trained_on_and_does_not_choose(model, n, share):

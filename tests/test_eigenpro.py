@@ -2484,6 +2484,18 @@ def test_learned_bandwidth_is_that_of_its_rows():
     np.testing.assert_allclose(model.kernel_.bandwidth, learn_bandwidth(X0, Y0).bandwidth, rtol=1e-3)
 
 
+def test_no_bandwidth_is_learned_from_copies_of_one_row():
+    """Four fifths of the rows are zero and held out in no part; those of the others that are left are few."""
+    rng = np.random.default_rng(0)
+    X = 100 * rng.standard_normal((2000, 3))
+    X[rng.permutation(2000)[:1600]] = 0
+    y = np.sin(X[:, 0] / 100)
+    model = EigenProRegressor(bandwidth="learned", max_iter=3, random_state=0).fit(X, y)
+    assert model.kernel_.bandwidth[0] > 20
+    alone = EigenProRegressor(bandwidth="learned", max_iter=3, random_state=0).fit(X[:1], y[:1])
+    np.testing.assert_allclose(alone.predict(X[:1]), y[:1])
+
+
 @pytest.mark.parametrize("n, once", [(1667, False), (1668, True)])
 def test_bandwidth_is_learned_once(n, once, monkeypatch):
     """From rows that are never held out, where these are a thousand, and then for trials and the model alike."""

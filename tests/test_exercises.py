@@ -548,6 +548,12 @@ PATCHES = {
 }
 
 
+def test_values_come_through_as_they_went():
+    """What a call leaves as it is, is not sent back."""
+    A = np.arange(6.0).reshape(2, 3)
+    assert json.loads(json.dumps(grading._pack(A))) == grading._pack(A)
+
+
 def graded(tmp_path, code, **limits):
     """Grades of an answer to the chapter on kernels, by the exercise."""
     file = tmp_path / "answers.py"

@@ -178,6 +178,7 @@ def test_onnx(name, quiet):
 def test_float32_goes_out(name, quiet):
     """With distances by products, and by differences."""
     module, rows = to_module(fitted(name)[0], torch.float32), torch.from_numpy(NEW).float()
+    assert [part.by_product for part in module.modules() if isinstance(part, Radial)] == [name == "network"]
     free, wanted = {"x": {0: torch.export.Dim("n")}}, listed(module(rows))
     program = torch.export.export(module, (rows,), dynamic_shapes=free).module()
     onnx = torch.onnx.export(module, (rows,), dynamo=True, dynamic_shapes=free, verbose=False).model_proto
@@ -236,9 +237,9 @@ def test_products_where_they_lose_little(dtype, most, monkeypatch):
                        for width in (2.0, 0.2, 0.1, 0.01)):
             part = Radial(kernel, centres).to(dtype)
             assert (part(x).double() - kernel(x.double(), centres)).abs().max() < most
-    wide = Radial(Gaussian(40.0), RNG.normal(size=(20, 784))).to(dtype)
+    wide = Radial(Gaussian(40.0), np.random.default_rng(0).normal(size=(20, 784))).to(dtype)
     monkeypatch.setattr(Radial, "_by_differences", None)
-    assert wide(wide.U).diagonal().sub(1).abs().max() < 4 * torch.finfo(dtype).eps
+    assert wide(wide.U).diagonal().sub(1).abs().max() < 16 * torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)

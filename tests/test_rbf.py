@@ -558,6 +558,14 @@ def test_the_width_is_that_of_least_error_among_multiples_of_the_median(kw):
     assert not hasattr(own.set_params(alpha=0.1).fit(X, y), "cv_errors_")
 
 
+def test_one_place_has_the_median_whatever_chooses():
+    """Generalised cross-validation of a single observation is 0/0; it is no reason for half of the median."""
+    X, y = np.ones((50, 3)), np.arange(50.0)
+    loo, gcv = (RBFRegressor(alpha=alpha, random_state=0).fit(X, y) for alpha in ("loo", "gcv"))
+    assert gcv.kernel_.bandwidth == loo.kernel_.bandwidth
+    np.testing.assert_allclose(gcv.predict(X), 24.5)
+
+
 @pytest.mark.parametrize("noise, limit", [(True, 1.05), (False, 1.10)])
 @pytest.mark.parametrize("n, d", [(50, 10), (100, 50), (300, 20), (300, 100)])
 def test_defaults_notice_noise(n, d, noise, limit):

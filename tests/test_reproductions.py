@@ -384,6 +384,15 @@ def test_a_file_that_is_not_there_is_no_empty_one(small, tmp_path):
         reproduce(["t"], out=tmp_path / "third", progress=False)
 
 
+def test_a_device_with_a_number_is_that_kind():
+    """Timings of a card are those of "cuda:0" as well."""
+    records = load_results(FULL)
+    one, other = (findings(records, device=device) for device in ("cuda", "cuda:0"))
+    assert [f.reason for f in one] == [f.reason for f in other]
+    with pytest.raises(ValueError, match="statistic"):
+        standard_error([1.0, 2.0, 4.0], "Mean")
+
+
 def test_record_without_a_quantity_is_not_measured(small, tmp_path):
     reproduce(["t"], out=tmp_path, progress=False)
     records = [record | {"values": {"q": 1.3}} for record in load_results(tmp_path / "results.jsonl")]

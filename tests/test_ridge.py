@@ -37,7 +37,7 @@ from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifi
 from rfteach.kernel_ridge import gram_solve
 from rfteach.processes import process_group
 from rfteach.rbf import NystroemFeatures, RBFRegressor
-from rfteach.ridge import cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path
+from rfteach.ridge import Spectrum, cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path
 from rfteach.streaming import Stream, StreamingRidge, _left_errors
 
 METHODS = ["auto", "cholesky", "qr", "svd"]
@@ -229,7 +229,7 @@ def test_leave_one_out_of_degenerate_data():
     assert loo_error(np.ones((3, 2)), 0 * y, 0.0) == 0
 
 
-def test_path():
+def test_path(monkeypatch):
     """Each point is the ridge solution; degrees of freedom are a trace; best is the smallest error."""
     A, y = load_diabetes(return_X_y=True)
     path = ridge_path(A, y, fit_intercept=True)
@@ -243,6 +243,11 @@ def test_path():
         model = Ridge(alpha=path.lams[j]).fit(A, y)
         assert path.intercept[j] == pytest.approx(model.intercept_)
     assert path.best == path.loo.argmin()
+    sizes, kept = [], Spectrum.leave_one_out
+    monkeypatch.setattr(Spectrum, "leave_one_out", lambda self, U, *more: sizes.append(len(U)) or kept(self, U, *more))
+    with memory_budget(1):
+        np.testing.assert_allclose(ridge_path(A, y, fit_intercept=True).loo, path.loo, rtol=1e-12)
+    assert max(sizes) == 1
     two = ridge_path(A, np.c_[y, -y], path.lams[:3], fit_intercept=True)
     np.testing.assert_allclose(two.coef[:, :, 1], -path.coef[:3], rtol=1e-12)
     assert two.loo == pytest.approx(path.loo[:3])

@@ -266,6 +266,7 @@ def test_rows_of_other_laws_are_refused():
     (lambda X, y: sensitivity(X, y, laws=[norm, randint(0, 5), norm]), "laws must have densities"),
     (lambda X, y: sensitivity(X, y, laws=norm, bounds=[[0, 1]] * 3), "must not both be given"),
     (lambda X, y: sensitivity(np.where(X == X[3], -9, X), y, laws=uniform(0, 1)), r"input 0 of X leaves its bounds: it is in \[-9,"),
+    (lambda X, y: sensitivity(np.where(X == X[3], 1e6 - 0.9, 1e6 + X), y, laws=uniform(1e6, 1)), "input 0 of X leaves its bounds"),
     (lambda X, y: sensitivity(X, y, bounds=[[0, 1], [2, 2], [0, 1]]), "bounds must have low < high, got 2 twice for input 1"),
     (lambda X, y: sensitivity(X, y, bounds=[[0, 1]]), r"must have shape \(3, 2\)"),
     (lambda X, y: sensitivity(X, np.where(y > 1, np.nan, y)), "y contains NaN"),

@@ -169,14 +169,17 @@ def test_paths_have_gradients_and_stay_as_they_are():
     torch.testing.assert_close(f(at.detach()), before, rtol=1e-10, atol=1e-10)
 
 
-def test_a_scale_stays_as_it_is_and_goes_by_blocks():
+def test_a_scale_stays_as_it_is_and_goes_by_blocks(monkeypatch):
     F, r, w = np.random.default_rng(0).random((60, 2)), np.linspace(-1, 2, 60), np.full(60, 2.0)
     scale = local_scale(F, r, w)
     values = scale(F), scale.half_widths(F)
     r[:], w[:] = 9, 5
+    sizes, whole = [], type(scale._columns).__call__
+    monkeypatch.setattr(type(scale._columns), "__call__", lambda self, F: sizes.append(len(F)) or whole(self, F))
     with memory_budget(1):
         few = scale(F), scale.half_widths(F)
     np.testing.assert_allclose(few, values, rtol=1e-12)
+    assert max(sizes) == 1
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -200,11 +203,14 @@ def test_jackknife_is_that_of_refits(fit_intercept, n, N):
     np.testing.assert_allclose(ends, np.stack([low, high], -1), atol=1e-10)
 
 
-def test_jackknife_goes_by_blocks():
+def test_jackknife_goes_by_blocks(monkeypatch):
     A, y, _ = table()
-    whole = jackknife_plus(A, y, 0.3, A)
+    whole, sizes = jackknife_plus(A, y, 0.3, A), []
+    quantile = lambda T, *more: sizes.append(len(T)) or weighted_quantile(T, *more)
+    monkeypatch.setattr(rfteach.uncertainty, "weighted_quantile", quantile)
     with memory_budget(1):
         np.testing.assert_allclose(jackknife_plus(A, y, 0.3, A), whole, rtol=1e-12)
+    assert max(sizes) == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -169,8 +169,8 @@ def findings(records: list[dict], topics: Collection[str] | None = None, *, tier
     -------
     list of Finding
     """
-    planned, chosen, values = plan(topics, tier), known_topics(topics), {}
-    for record in counting(records, planned, torch.device(device).type):
+    planned, chosen, values, device = plan(topics, tier), known_topics(topics), {}, torch.device(device).type
+    for record in counting(records, planned, device):
         values.setdefault(record["experiment"], {})[record["seed"]] = record["values"]
     found = []
     for entry in (entry for entry in ENTRIES if entry.topic in chosen):

@@ -47,6 +47,7 @@ def standard_error(values: ArrayLike, statistic: str = "mean") -> float:
     values : sequence of float
     statistic : {"mean", "median"}
     """
+    choice("mean", "median", statistic=statistic)
     values = np.asarray(values, dtype=float)
     if len(values) < 2:
         return math.nan
