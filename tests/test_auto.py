@@ -116,17 +116,16 @@ def test_a_learned_metric_pays_for_what_it_fits():
 
 
 @pytest.mark.parametrize("n, d", [(60, 3), (300, 130)])
-def test_relevance_is_that_of_one_input_after_the_other(n, d):
+def test_relevance_is_that_of_one_input_after_the_other(n, d, monkeypatch):
     X = pd.DataFrame(np.random.default_rng(0).random((n, d))).assign(word=np.resize(["a", "b", "c"], n))
     X.columns = X.columns.astype(str)
     y = X["0"] + 0.3 * (X.word == "a") + X["1"] * X["2"]
     model = AutoKernelRegressor(random_state=0).fit(X, y)
-    seen = []
-    model._predict, whole = lambda Z, like, found=model._predict: seen.append(len(Z)) or found(Z, like), model._predict
+    seen, whole = [], model._predict
+    monkeypatch.setattr(model, "_predict", lambda Z, like: seen.append(len(Z)) or whole(Z, like))
     rows = Rows(torch.from_numpy(model.table_.transform(X)), torch.zeros(n, 1).double(), torch.ones(n).double())
     found = model._relevance(rows)
     assert len(seen) <= 3 + d / 5  # calls
-    del model._predict
     half = max(20, min(400, 20_000 // (d + 1)))
     shifts = range(1, min(n, 2 + half // n))
     Z = rows.Z
