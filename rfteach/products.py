@@ -153,18 +153,22 @@ def gram(B: torch.Tensor) -> torch.Tensor:
 def thin_product(A: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     """A @ c for A (n, m) and few columns c (m, r): as (cᵀAᵀ)ᵀ, of more than two columns with zeros up to a multiple of four.
 
-    On a CPU each thread has a part of the rows of A, at least 64 of them, for up to 32 columns and more than 2¹⁶ numbers of A:
-    the libraries give some of these products to one thread. A single column beside an A whose rows are contiguous is left to
-    them, but where A, in float64, has 2²¹ numbers or more, too many for the cache.
+    On a CPU each thread has a part of A for up to 32 columns and more than 2¹⁶ numbers of A: at least 64 of its rows or, for up to
+    two columns where A lies by columns, of those. The libraries give some of these products to one thread. A single column beside
+    an A whose rows are contiguous is left to them, but where A, in float64, has 2²¹ numbers or more, too many for the cache.
     """
     r, (n, m) = c.shape[1], A.shape
     if r == 1 and A.stride(1) == 1 and not (A.is_cpu and A.dtype == torch.float64 and n * m >= 2**21):
         return A @ c
     c = (pad(c, (0, -r % 4)) if r > 2 else c).T.contiguous()
-    threads = min(torch.get_num_threads(), n // 64) if A.is_cpu and r <= 32 and n * m > 2**16 else 1
+    added = r <= 2 and A.stride(0) == 1 and m >= 128
+    threads = min(torch.get_num_threads(), (m if added else n) // 64) if A.is_cpu and r <= 32 and n * m > 2**16 else 1
     if threads <= 1:
         return (c @ A.T)[:r].T
-    height = n // threads
-    whole = threads * height
-    parts = torch.bmm(c.expand(threads, -1, -1), A[:whole].unflatten(0, (threads, height)).mT)
+    size = (m if added else n) // threads
+    whole = threads * size
+    if added:
+        parts = torch.bmm(c[:, :whole].unflatten(1, (threads, size)).transpose(0, 1), A.T[:whole].unflatten(0, (threads, size)))
+        return parts.sum(0).addmm_(c[:, whole:], A.T[whole:]).T
+    parts = torch.bmm(c.expand(threads, -1, -1), A[:whole].unflatten(0, (threads, size)).mT)
     return torch.cat([*parts, c @ A[whole:].T], 1)[:r].T

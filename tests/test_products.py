@@ -165,10 +165,10 @@ def test_wide_parts_by_either_way(rows, sums, half_width):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("r", [*range(1, 10), 33])
 def test_thin_product(r, dtype, monkeypatch):
-    """A matrix times a few columns, whatever the strides of both, also where threads have parts of its rows and some are over."""
+    """A matrix times a few columns, whatever the strides of both, also where threads have parts of it and some is over."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     rng = torch.Generator().manual_seed(r)
-    for n, m in ((70, 50), (400, 170), (127, 520), (150, 500), (4200, 500)):
+    for n, m in ((70, 50), (400, 170), (127, 520), (150, 500), (30, 5000), (4200, 500)):
         wide = torch.randn(n, m + 10, generator=rng, dtype=dtype)
         c = torch.randn(m, r, generator=rng, dtype=dtype)
         high = torch.randn(m + 10, n, generator=rng, dtype=dtype)
@@ -177,8 +177,9 @@ def test_thin_product(r, dtype, monkeypatch):
                 with Heard() as heard:
                     out = thin_product(A, columns)
                 rows = A.stride(1) == 1 and (dtype == torch.float32 or n * m < 2**21)  # which a single column leaves as they are
-                cut = 32 >= r and (r > 1 or not rows) and n * m > 2**16 and n >= 128  # a part of 64 rows for two threads or more
-                assert ("bmm" in heard.ran) == cut
+                added = r <= 2 and A.stride(0) == 1 and m >= 128  # parts are columns of A
+                cut = 32 >= r and (r > 1 or not rows) and n * m > 2**16 and (m if added else n) >= 128  # 64 for two threads or more
+                assert ("bmm" in heard.ran) == cut and ("sum" in heard.ran) == (cut and added)
                 assert out.shape == (n, r) and out.dtype == dtype
                 assert torch.allclose(out.double(), A.double() @ c.double(), atol=100 * (m / 50) ** 0.5 * torch.finfo(dtype).eps)
 
