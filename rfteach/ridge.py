@@ -279,6 +279,7 @@ class Spectrum:
     def shrinkage(self, lams):
         """φ (L,) and Ω (r, L) with λ/(s² + λ) = φ Ω and entries of Ω in (0, 1]."""
         lams = torch.as_tensor(lams, dtype=torch.float64, device=self.s.device).to(self.s)
+        lams = lams.clamp(max=torch.finfo(lams.dtype).max)  # infinite in units of A, beside it A is nothing
         floor = (self.s**2).amin(0, keepdim=True) + lams if len(self.s) else lams + 1
         return lams / floor, floor / (self.s[:, None] ** 2 + lams)
 
@@ -292,8 +293,10 @@ class Spectrum:
         return (1 - phi * omega).sum(0) + self.fit_intercept
 
     def gcv(self, lams):
-        """Generalised cross-validation (L, k), for each output, by (3.14)."""
+        """Generalised cross-validation (L, k), for each output, by (3.14); of a single observation beside a constant its square."""
         phi, omega = self.shrinkage(lams)
+        if self.n == self.fit_intercept:
+            return self.means[-len(self.y2) :].square().expand(len(phi), -1)
         free, factor = self.n - self.fit_intercept - len(self.s), self.n**2 / self.weight
         rss = self.z.square().T @ omega**2
         if free <= 0:  # A c = y has a solution: the factor φ² cancels
@@ -303,7 +306,7 @@ class Spectrum:
 
     def evidence(self, lams):
         """The logarithm (L,) of (3.48), sum over the outputs, but for a constant; below 1e-30 of the greatest s² one counts as that."""
-        lams = torch.as_tensor(lams, dtype=torch.float64, device=self.s.device).clamp(min=1e-30 * self.top)
+        lams = torch.as_tensor(lams, dtype=torch.float64, device=self.s.device).clamp(1e-30 * self.top, 1e300)
         squares, free = self.s.double()[:, None] ** 2, self.n - self.fit_intercept
         outside = self.y2.double() * (free > len(self.s))  # else rounding
         Q = (lams / (squares + lams)).T @ self.z.double().square() + outside
@@ -474,8 +477,8 @@ def ridge_path(
     (array([2., 1.]), array([1. , 0.5]), array([1.5, 2.4]))
     """
     A, y, like, one_column = system(A, y)
-    lams = None if lams is None else penalties(lams, "lams")
-    a, b, spectrum, lams, loo = _loo_curve(A, y, lams, fit_intercept)
+    given = None if lams is None else penalties(lams, "lams")
+    a, b, spectrum, lams, loo = _loo_curve(A, y, given, fit_intercept)
     coef = torch.stack([spectrum.coef(float(lam)) for lam in lams])
     N = A.shape[1]
     intercept = spectrum.means[N:] - spectrum.means[:N] @ coef
@@ -484,7 +487,7 @@ def ridge_path(
         coef, intercept = coef[:, :, 0], intercept[:, 0]
     dof, gcv = spectrum.dof(lams), spectrum.gcv(lams)
     wide = replace(like, dtype=torch.float64)  # for squares
-    return RidgePath(wide.restore(lams * a * a), *map(like.restore, (coef, intercept, dof)),
+    return RidgePath(wide.restore(lams * a * a if given is None else given), *map(like.restore, (coef, intercept, dof)),
                      *(wide.restore(T.mean(1) * b * b) for T in (loo, gcv)), best=spectrum.best(loo, lams))
 
 # %% ../nbs/03a_ridge.ipynb #e6c94931

@@ -1149,8 +1149,23 @@ def test_errors_of_a_path_are_in_the_units_of_y(b):
         np.testing.assert_allclose(getattr(other, name) / b**power, getattr(one, name), rtol=1e-6)
 
 
-def test_a_single_row_with_a_weight():
-    model = RandomFeatureRidge(FunctionTransformer(), "loo").fit([[1.0, 2.0]], [3.0], sample_weight=[4.0])
+@pytest.mark.parametrize("dtype, a", [("float32", 1e-30), ("float64", 1e-200)])
+def test_beside_a_penalty_beyond_the_largest_number_all_is_zero(dtype, a):
+    """λ/a² is infinite: the errors are those of the mean, no degrees of freedom but the constant's, and λ is what was given."""
+    rng = np.random.default_rng(0)
+    A, y = (a * rng.normal(size=(20, 4))).astype(dtype), rng.normal(size=20).astype(dtype)
+    path = ridge_path(A, y, [2.0, 1.0], fit_intercept=True)
+    left = (y - y.mean()) * 20 / 19
+    np.testing.assert_allclose([path.loo, path.gcv], np.full((2, 2), np.mean(left**2)), rtol=1e-5)
+    np.testing.assert_allclose(path.intercept, y.mean(), rtol=1e-5)
+    np.testing.assert_allclose(path.coef, (A - A.mean(0)).T @ y / np.array([[2.0], [1.0]]), rtol=1e-4, atol=1e-190)
+    assert list(path.dof) == [1, 1] and list(path.lams) == [2, 1]
+    assert loo_error(A, y, 1.0, fit_intercept=True) == pytest.approx(path.loo[0])
+
+
+@pytest.mark.parametrize("criterion", ["loo", "gcv"])
+def test_a_single_row_with_a_weight(criterion):
+    model = RandomFeatureRidge(FunctionTransformer(), criterion).fit([[1.0, 2.0]], [3.0], sample_weight=[4.0])
     np.testing.assert_allclose(model.cv_errors_, 9.0)
 
 
