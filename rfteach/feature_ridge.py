@@ -23,7 +23,7 @@ from .copies import merge_copies, spread_of_copies
 from .estimators import Classifier, Model, Regressor, Supervised
 from .features import RandomFourierFeatures, row_features
 from .intervals import LawMixin, ProbabilityMixin, by_others
-from .moments import Moments, Triangle, block_weights
+from .moments import Moments, Triangle, block_weights, fits_float32
 from .processes import collective, share_attributes
 from .products import rows_for_gram
 from .ridge import centred, factorise, solve_auto, solve_in_range, solve_qr
@@ -213,7 +213,7 @@ class _FeatureRidge(Streaming, _Mapped):
             keep = w > 0
             Y, w = Y[keep], w[keep]
             X = X[keep.cpu().numpy()] if sp.issparse(X) else X[keep]
-        dtype = like.compute_dtype if self.solver == "gram" else torch.float64
+        dtype = like.compute_dtype if self.solver == "gram" and fits_float32(Y) else torch.float64
         scale, unit = power_of_two(Y), power_of_two(w, dtype)
         Y, w = Y.double() / scale, w / unit
         rows, y, W = merge_copies(X, Y, weight=w)  # (3.19)

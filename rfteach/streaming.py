@@ -23,7 +23,7 @@ from .checks import choice, flag, number, weights
 from .copies import distinct_rows, merge_copies, row_groups, row_hashes
 from .estimators import Regressor, Streaming
 from .intervals import IntervalMixin, LeftOut, by_others, inputs_of
-from .moments import Moments, Sharing, Triangle, add_rows
+from .moments import Moments, Sharing, Triangle, add_rows, fits_float32
 from .processes import Talk, collective, form_of_data, share_attributes
 
 # %% ../nbs/03b_streaming.ipynb #03b0001f
@@ -33,7 +33,7 @@ def _product_dtype(dtype, A, y, w):
         return getattr(torch, dtype)
     if A.dtype != torch.float32:
         return A.dtype
-    near = all(power_of_two(T, A.dtype) == 1 for T in (A, y, w) if T is not None)
+    near = all(power_of_two(T, A.dtype) == 1 for T in (A, y, w) if T is not None) and fits_float32(y)
     return A.dtype if near else torch.float64
 
 
@@ -178,7 +178,8 @@ class Stream(Sharing):
             raise ValueError(f"y has {y.shape[1]} outputs, but earlier blocks had {self.k}")
         if A.device != self.place:
             raise ValueError(f"features are on {A.device}, but those of earlier blocks were on {self.place}")
-        add_rows(self.sums, A.detach(), y, w, _product_dtype(self.dtype, A, y, w))
+        dtype = "float64" if self.method == "qr" else self.dtype
+        add_rows(self.sums, A.detach(), y, w, _product_dtype(dtype, A, y, w))
         self.n_rows, self.solved, self.told = self.n_rows + n, None, None
 
     def draw(
@@ -376,7 +377,7 @@ class StreamingRidge(_Streaming):
         is beyond 1e5 or so; several times slower.
     dtype : {None, "float32", "float64"}, default None
         Arithmetic of the products of "gram"; None stands for that of the rows, and for float64 where
-        squares may leave the range of float32. Products in float32 are summed up in float32 over
+        squares may leave the range of float32, or y, whose mean is far off, is rounded by more than 1e-5 of its deviation. Products in float32 are summed up in float32 over
         6144 rows at most, mostly 2048 or more, on a card over 1024, and in float64 from there on: a sum of products a b is off by at
         most about 6144 · 2⁻²⁴ = 4e-4 of the sum of their sizes however many rows there are, and typically by
         2e-6 of it or less. "qr" is in float64.

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -529,6 +530,52 @@ def test_single_precision_does_not_shift_the_mean(size):
         model.partial_fit(X[rows], y[rows])
     wide = X.astype(float)
     assert abs((wide @ model.coef_ + model.intercept_ - y).mean()) < 3e-6  # sums of numbers of size one are rounded
+
+
+@pytest.mark.parametrize("model", [
+    lambda: StreamingRidge(1.0), lambda: StreamingRidge(1.0, method="qr"),
+    lambda: RandomFeatureRidge(FunctionTransformer(), 1.0, solver="gram")], ids=["gram", "qr", "features"])
+@pytest.mark.parametrize("blocks", [None, 1, 4, 300])
+def test_a_mean_of_y_that_is_far_off_takes_no_digits(model, blocks):
+    """In float32 seconds since 1970 are 128 apart; where rows are in float32, too, at once and in blocks, also of a single row."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4)).astype("f4")
+    y = X @ rng.normal(size=4) + rng.normal(size=300) + 1.7e9
+    expected, fit = Ridge(1.0).fit(X.astype(float), y), model()
+    for rows in np.array_split(np.arange(300), blocks or 1):
+        fit = fit.partial_fit(X[rows], y[rows]) if blocks else fit.fit(X, y)
+    np.testing.assert_allclose(fit.coef_, expected.coef_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["gram", "qr"])
+@pytest.mark.parametrize("unit", [1e-200, 1e150])
+def test_the_product_of_two_weights_may_be_no_number(method, unit):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)) + (np.arange(60) > 25)[:, None], rng.normal(size=60)
+    one, other = (StreamingRidge(2 * unit, method=method).fit(X[rows], y[rows], np.full(30, unit)) for rows in np.split(np.arange(60), 2))
+    np.testing.assert_allclose(one.merge(other).coef_, Ridge(2.0).fit(X, y).coef_, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
+def test_float32_sums_that_have_no_digits_left_for_a_penalty_are_told():
+    """Rows at another level: what is wrong by a tenth and more is told, and what is told is off by a thousandth at least."""
+    rng = np.random.default_rng(0)
+    told, off = [], []
+    for level in (1.0, 10.0, 100.0, 1e3):
+        X = rng.normal(size=(6000, 5))
+        X[:150] = level + 1e-3 * X[:150]
+        X = X.astype("f4")
+        y = X.astype(float) @ np.ones(5) + rng.normal(size=6000)
+        fits = []
+        for dtype in (None, "float64"):
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                fits.append(StreamingRidge(1.0, dtype=dtype).fit(X, y).coef_)
+            if dtype is None:
+                told.append(len(heard) > 0)
+            assert dtype is None or not heard
+        off.append(np.linalg.norm(fits[0] - fits[1]) / np.linalg.norm(fits[1]))
+    assert all(o < 0.1 for t, o in zip(told, off) if not t) and all(o > 1e-3 for t, o in zip(told, off) if t) and any(told)
 
 
 def test_a_penalty_below_the_rounding_of_the_sums_is_told():
