@@ -108,8 +108,9 @@ class WaveAnova:
     def _table(self, w, j):
         return self.law.table(torch.from_numpy(np.ascontiguousarray(w)), j)
 
-    def _sum(self, W, A, centred, others=()):
-        """The double sum (6.15), (k,), over waves W with a column for each input in centred and in others."""
+    def _sum(self, W, A, centred, others=(), off=False):
+        """The double sum (6.15), (k,), over waves W with a column for each input in centred and in others; ``off``
+        takes the product of the means off each pair."""
         tables = [self._table(w, j) for w, j in zip(W.T, (*centred, *others))]
         means = [self.law.mean(T) for T in tables]
         A, total = torch.from_numpy(A), torch.zeros(len(A), dtype=torch.float64, device="cpu")
@@ -121,6 +122,9 @@ class WaveAnova:
                     if i < len(centred):
                         factor -= torch.outer(c[rows], c if sign > 0 else c.conj())
                     M = factor if i == 0 else M.mul_(factor)
+                if off:
+                    chi = math.prod(means)
+                    M = M - torch.outer(chi[rows], chi if sign > 0 else chi.conj())
                 total += 0.5 * _form(A[:, rows], M.expand(len(A[0, rows]), len(W)), A if sign > 0 else A.conj())
         return total.clamp(min=0).numpy()
 
@@ -145,9 +149,16 @@ class WaveAnova:
         others = np.flatnonzero(others).tolist()
         return self._sum(self.W[np.ix_(rows, u + others)], self.A[:, rows], u, others)
 
+    @property
+    def rounding(self) -> np.ndarray:
+        """What rounding may add to a variance, (k,): of each pair of waves it is about ε, and the pairs are as good as independent."""
+        return np.finfo(float).eps * np.square(np.abs(self.A)).sum(1)
+
     def whole(self) -> np.ndarray:
-        """Var f, (k,)."""
-        return _beyond_rounding(self.total(()), self.mean())
+        """Var f, (k,); zero where it is no more than rounding."""
+        used = np.flatnonzero(self.used.any(0)).tolist()
+        V = self._sum(self.W[:, used], self.A, (), used, off=True) if used else np.zeros(len(self.A))
+        return np.where(V > self.rounding, V, 0.0)
 
     def terms(self) -> dict[tuple[int, ...], np.ndarray]:
         """V_u (k,) for each set u that occurs, the small ones first."""
@@ -172,11 +183,6 @@ def _form(left, M, right):
         return ((left @ M) * right).sum(1).real
     return (left.real @ M * right.real - left.imag @ M * right.imag).sum(1)
 
-
-def _beyond_rounding(square, mean):
-    """E f² - (E f)², zero where it is rounding."""
-    variance = square - mean**2
-    return np.where(variance > 1e-12 * square, variance, 0.0)
 
 # %% ../nbs/06b_anova.ipynb #a6b0000e
 class GridAnova:
@@ -239,8 +245,9 @@ class GridAnova:
         return sum((v for key, v in self.found.items() if set(u) <= set(key)), square)
 
     def whole(self) -> np.ndarray:
-        """Var f, (k,)."""
-        return _beyond_rounding(self.total(()), self.mean())
+        """Var f, (k,); zero where it is no more than rounding of the mean."""
+        V = sum(self.found.values(), np.zeros_like(self.means))
+        return np.where(V > 1e-24 * self.means**2, V, 0.0)
 
     def terms(self) -> dict[tuple[int, ...], np.ndarray]:
         """V_u (k,) for each set u that occurs, the small ones first."""

@@ -20,6 +20,7 @@ from sklearn.base import clone
 from .arrays import ArrayLike, as_tensor, power_of_two
 from .chaos import SparsePCE, legendre_basis, multi_indices
 from .checks import box, integer, number, same_rows
+from .copies import merge_copies
 from .selection import left_out_parts
 
 # %% ../nbs/10h_effects.ipynb #7a3c0004
@@ -128,7 +129,8 @@ def _to_unit(X, bounds, laws):
         laws = [laws] * d if hasattr(laws, "cdf") else list(laws)
         if len(laws) != d or not all(hasattr(law, "cdf") for law in laws):
             raise ValueError(f"laws must be one distribution with a method cdf, or one for each of {d} inputs")
-        if any(hasattr(law, "pmf") for law in laws):
+        kinds = [{kind.__name__ for kind in type(law).__mro__} for law in laws]  # scipy.stats.Normal has a pmf as well
+        if any(hasattr(law, "pmf") and "ContinuousDistribution" not in names for law, names in zip(laws, kinds)):
             raise ValueError("laws must have densities: no discrete law is made uniform by its distribution function")
         ends = [law.support() if callable(getattr(law, "support", None)) else (-np.inf, np.inf) for law in laws]
         low, high = np.array(ends, float).T
@@ -214,7 +216,8 @@ def sensitivity(
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Independent points with independent inputs, in an order that means nothing; at least 2 ``n_folds``.
+        Independent points with independent inputs, in an order that means nothing; at least 2 ``n_folds`` that differ.
+        Equal rows are one point with the mean of their values.
     y : array-like of shape (n,) or (n, k)
         Values of the function there.
     model : SparsePCE or None, default None
@@ -271,9 +274,13 @@ def sensitivity(
         raise ValueError("model must have laws=None: sensitivity takes the laws, and fits to inputs that they make uniform")
     X, Y = as_tensor(X)[0], as_tensor(y, name="y", ndim=(1, 2))[0]
     same_rows(X=X, y=Y)
+    X, Y = (T.detach().double().cpu() for T in (X, Y))
+    rows, means, _ = merge_copies(X, Y.reshape(len(Y), -1))
+    if len(rows) < len(X):
+        X, Y = X[rows], means.reshape(-1, *Y.shape[1:])
     if len(X) < 2 * n_folds:
-        raise ValueError(f"X must have at least 2 n_folds = {2 * n_folds} rows, got {len(X)}")
-    X, Y = (T.detach().double().cpu().numpy() for T in (X, Y))
+        raise ValueError(f"X must have at least 2 n_folds = {2 * n_folds} rows that differ, got {len(X)}")
+    X, Y = X.numpy(), Y.numpy()
     U = _to_unit(X, bounds, laws)
     _refuse_other_laws(U)
     found = [_of_column(model, U, v, noise, coverage, n_folds) for v in Y.reshape(len(Y), -1).T]

@@ -185,7 +185,7 @@ class Law:
                 if self.scale > 0 and not self.recurrence(1)[1][1] > 0:
                     raise ValueError(f"{name} must have a finite variance, its tails are too heavy to find it")
         elif isinstance(law, (str, bytes)) or np.ndim(law) != 1 or not len(law):
-            raise TypeError(f"{name} must be a distribution of scipy.stats or a sample (n,), got {type(law).__name__}")
+            raise TypeError(f"{name} must be a distribution with a method ppf, as scipy.stats.norm(2, 0.5), or a sample (n,), got {type(law).__name__}")
         else:
             x, counts = np.unique(as_tensor(law, name=name, ndim=1)[0].double().cpu().numpy(), return_counts=True)
             w = counts / counts.sum()
@@ -250,8 +250,8 @@ class Law:
 
     def same(self, other: "Law", p: int) -> bool:
         """Whether another law has the same polynomials up to degree p."""
-        mine, theirs = (np.r_[law.centre, law.scale, np.ravel(law.recurrence(p))] for law in (self, other))
-        return np.allclose(mine, theirs, rtol=1e-9, atol=1e-9 * self.scale)
+        pairs = ((law.centre, law.scale) for law in (self, other)), (law.recurrence(p) for law in (self, other))
+        return all(np.allclose(*pair, rtol=1e-9, atol=1e-9 * unit) for pair, unit in zip(pairs, (self.scale, 1.0)))
 
 # %% ../nbs/10i_laws.ipynb #10a10014
 class Independent:
@@ -317,7 +317,7 @@ def as_laws(laws: object, d: int | None) -> list[Law]:
             raise ValueError("laws must be a sequence, one for each input: one law alone does not say how many there are")
         return [Law(laws, "laws")] * d
     if isinstance(laws, (str, bytes)) or not hasattr(laws, "__len__"):
-        raise TypeError(f"laws must be a distribution of scipy.stats or a sequence, got {type(laws).__name__}")
+        raise TypeError(f"laws must be a distribution with a method ppf, as scipy.stats.norm(2, 0.5), or a sequence, got {type(laws).__name__}")
     if len(laws) != d and d is not None:
         raise ValueError(f"laws must be one distribution, or one law for each of {d} inputs, got {len(laws)}")
     return [Law(law, f"laws[{j}]") for j, law in enumerate(laws)]

@@ -160,7 +160,10 @@ def _expansion(model, bounds, laws):
     rows, offset, unit = _in_units(np.atleast_2d(C), np.atleast_1d(model.intercept_))
     law = Uniform(bounds) if laws is None else Independent(laws)
     anova = WaveAnova(W, rows * np.exp(1j * (b - shift)), law)
-    return (anova.mean() + offset, anova.terms(), unit, C.ndim == 1), ""
+    terms = anova.terms()
+    if (1e3 * anova.rounding > sum(terms.values(), np.zeros(len(rows)))).any():
+        return None, "its waves are so long beside the bounds or laws that they cancel, and rounding decides their variance"
+    return (anova.mean() + offset, terms, unit, C.ndim == 1), ""
 
 
 def _beyond(model, W, bounds, laws):

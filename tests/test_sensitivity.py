@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 from scipy.stats import norm, randint, triang
 from scipy.stats import sobol_indices as scipy_indices
 from scipy.stats import t as student
@@ -232,6 +233,52 @@ def test_constants_and_noise_have_no_shares():
     assert sensitivity(X[:, :1], X[:, 0] ** 2).first_interval.tolist()[0][1] == 1
 
 
+def test_waves_that_are_long_beside_the_bounds_are_sampled():
+    """Their coefficients are of size 1e5 and cancel: in closed form rounding is more than the variance on a small box, and little of it on a large one."""
+    X = np.random.default_rng(0).random((200, 2))
+    model = HARFERegressor(bandwidth=100.0, random_state=0).fit(X, np.exp(0.5 * X[:, 0] + X[:, 1]))
+    for half, method in ((0.5, "analytic"), (5e-4, "qmc")):
+        box = [[0.5 - half, 0.5 + half]] * 2
+        found, points = sobol_indices(model, bounds=box), sobol_indices(model, bounds=box, method="qmc")
+        assert found.method == method
+        np.testing.assert_allclose(found.first, points.first, atol=2e-3)
+        assert found.variance == pytest.approx(points.variance, rel=2e-3)
+    with pytest.raises(ValueError, match="so long beside the bounds or laws that they cancel"):
+        sobol_indices(model, bounds=box, method="analytic")
+    for bandwidth, atol in ((20.0, 0.002), (100.0, 0.004), (500.0, 0.02)):
+        model = HARFERegressor(bandwidth=bandwidth, random_state=0).fit(X, np.exp(0.5 * X[:, 0] + X[:, 1]))
+        np.testing.assert_allclose(model.interaction_strengths(), [[0.19, 0.016], [0.016, 0.794]], atol=atol)
+        assert model.active_inputs_.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_copies_of_a_point_are_one_point(shape):
+    """With the mean of their values: replicates would be in the rows that are fitted and in those that are left out."""
+    X = np.random.default_rng(0).random((60, 3))
+    y = np.sin(9 * X[:, 0]) + 3 * X[:, 1] ** 2 * np.sin(7 * X[:, 2])
+    y = y[:, None] * np.ones(shape) if shape else y
+    once = sensitivity(X, y)
+    again = np.r_[np.arange(60), np.arange(0, 60, 2), np.arange(0, 60, 3)]
+    for off in (0.0, 0.2):  # from their mean, where there are two
+        twice = np.isin(again, np.flatnonzero(np.bincount(again) == 2))
+        sign = np.where(np.arange(len(again)) < 60, 1, -1) * twice
+        found = sensitivity(X[again], (y[again].T + off * sign).T)
+        np.testing.assert_allclose(found.total, once.total, atol=0.06)
+        assert np.ptp(found.total_interval, -1).mean() > 0.5 * np.ptp(once.total_interval, -1).mean()
+    with pytest.raises(ValueError, match="20 rows that differ, got 19"):
+        sensitivity(np.tile(X[:19], (2, 1)), np.r_[y[:19], y[:19]])
+
+
+def test_distributions_of_scipys_new_kind():
+    X, y = np.random.default_rng(0).normal(1, 2, (60, 2)), np.arange(60)
+    new, old = sensitivity(X, X @ [1, 2], laws=stats.Normal(mu=1.0, sigma=2.0)), sensitivity(X, X @ [1, 2], laws=norm(1, 2))
+    np.testing.assert_allclose(new.total_interval, old.total_interval, atol=1e-9)
+    with pytest.raises(ValueError, match="laws must have densities"):
+        sensitivity(y[:, None], y, laws=stats.make_distribution(randint)(low=0, high=60))
+    with pytest.raises(TypeError, match="laws must be a distribution with a method ppf, as .* got StandardNormal"):
+        SparsePCE(laws=stats.Normal()).fit(X, y)
+
+
 def test_rows_of_other_laws_are_refused():
     rng = np.random.default_rng(0)
     U = rng.random((200, 3))
@@ -257,7 +304,7 @@ def test_rows_of_other_laws_are_refused():
 @pytest.mark.parametrize("call, words", [
     (lambda X, y: sensitivity(X, y, LinearRegression()), "model must be a SparsePCE, got LinearRegression"),
     (lambda X, y: sensitivity(X, y[:-1]), "as many rows"),
-    (lambda X, y: sensitivity(X[:19], y[:19]), "at least 2 n_folds = 20 rows, got 19"),
+    (lambda X, y: sensitivity(X[:19], y[:19]), "at least 2 n_folds = 20 rows that differ, got 19"),
     (lambda X, y: sensitivity(X, y, coverage=1.0), "coverage"),
     (lambda X, y: sensitivity(X, y, n_folds=1), "n_folds"),
     (lambda X, y: sensitivity(2 * X, y), "input 0 of X leaves its bounds: it is in"),
