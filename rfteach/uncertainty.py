@@ -438,7 +438,6 @@ class _Columns:
     phases: np.ndarray
 
     def __call__(self, F):
-        F = _table(F, "F")
         same_columns(F=F, centre=self.centre[None])
         G = np.clip((F - self.centre) / self.units, -_CLIP, _CLIP)
         waves = torch.from_numpy(G @ self.frequencies + self.phases).cos_()
