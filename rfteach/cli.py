@@ -286,3 +286,7 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         with _reader_may_leave():
             pass
+
+
+if __name__ == "__main__" and __package__:  # python -m rfteach.cli; a notebook is in no package
+    sys.exit(main())

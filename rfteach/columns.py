@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .arrays import all_or_nothing, refuse_masked
@@ -38,13 +38,15 @@ class _Column:
     def width(self):
         return (self.centre is not None) + (len(self.levels) + 1) * bool(self.levels)
 
-    @property
-    def names(self):
-        number = [] if self.centre is None else [self.name]
-        last = _THERE if self.levels == [_MISSING] else _OTHER
-        while last in self.levels:  # the word itself is a level
-            last += "_"
-        return number + [f"{self.name}={level}" for level in [*self.levels, last] if self.levels]
+    def names(self, stem, taken):
+        """Of what is written for the column ``stem``, with underscores where they are ``taken``."""
+        yield from [stem] * (self.centre is not None)
+        for level in [*self.levels, _THERE if self.levels == [_MISSING] else _OTHER] * bool(self.levels):
+            name = f"{stem}={level}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            yield name
 
 
 _EXPECTED = ("expected numbers, words, booleans or categories; (t - t.min()).dt.total_seconds() makes numbers of times "
@@ -233,9 +235,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return out
 
     def get_feature_names_out(self, input_features=None) -> np.ndarray:
-        """Names of the columns of the result: of the input, or input=level."""
-        check_is_fitted(self)
-        return np.array([name for column in self._written for name in column.names], dtype=object)
+        """Names of the columns of the result: of the input, or input=level, with underscores where another has that name.
+
+        Inputs have the names of ``fit``, else those of ``input_features`` (d,), else x0, x1, ...; a ValueError where names are
+        not those of ``fit``, or not d.
+        """
+        stems = OneToOneFeatureMixin.get_feature_names_out(self, input_features)
+        taken = set(stems)
+        return np.array([name for c, stem in zip(self._written, stems) for name in c.names(stem, taken)], dtype=object)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -47,6 +47,7 @@ class Posterior:
     log_evidence: float
     one_column: bool
     _spectrum: Spectrum
+    _sigma: torch.Tensor  # (k,); its square may leave the range
 
     def _open(self, A):
         A, like = as_tensor(A, name="A")
@@ -67,9 +68,6 @@ class Posterior:
     def _centred(self, A):
         return A - self._spectrum.means[: A.shape[1]]
 
-    def _noise(self):
-        return torch.as_tensor(self.noise, dtype=torch.float64, device=self._spectrum.V.device).to(self._spectrum.V).reshape(-1)
-
     def predict(self, A: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         r"""Mean of f at the points with features A (m, N), and its standard deviation (14.2): (m,) or (m, k) each.
 
@@ -80,7 +78,7 @@ class Posterior:
         mean = shaped(self._centred(A) @ self._spectrum.coef(self.lam) + self._spectrum.means[A.shape[1] :])
         if not return_std:
             return mean
-        return mean, shaped((self._white(A).square().sum(1, keepdim=True) * self._noise()).sqrt())
+        return mean, shaped(self._white(A).square().sum(1, keepdim=True).sqrt() * self._sigma)
 
     def influence(self, A: ArrayLike, B: ArrayLike) -> Array:
         r"""The covariance (14.2) of f at A (m, N) and at B (l, N), over σ²: (m, l)."""
@@ -92,7 +90,7 @@ class Posterior:
 
         Values in the kind of the features; of several outputs a NumPy array for a data frame.
         """
-        rng, sigma = random_generator(random_state), self._noise().sqrt()[:, None]
+        rng, sigma = random_generator(random_state), self._sigma[:, None]
         k, m = len(sigma), integer(1, n_draws=n_draws)
         u = torch.from_numpy(rng.normal(size=(len(self._spectrum.V) + 1, k * m))).to(sigma)
 
@@ -171,12 +169,13 @@ def law_of_spectrum(
     spectrum = replace(spectrum, s=spectrum.s * (a * u**0.5), z=spectrum.z * (b * u**0.5), y2=spectrum.y2 * (b * b * u),
                        means=means, weight=spectrum.weight * u)
     shaped = lambda T, like=like: like.restore(T[..., 0] if one_column else T)
-    noise = shaped(noise[0] * (b * b * u), replace(like, dtype=torch.float64))
+    sigma = noise[0].sqrt() * (b * u**0.5)
+    noise = shaped(sigma.square(), replace(like, dtype=torch.float64))
     c, intercept = shaped(c * (b / a)), shaped(intercept)
     if one_column:
         intercept, noise = float(intercept), float(noise)
     log_evidence = float(evidence[0]) - (spectrum.n - spectrum.fit_intercept) * k * np.log(b)
-    return Posterior(c, intercept, noise, lam * a * a * u, log_evidence, one_column, spectrum)
+    return Posterior(c, intercept, noise, lam * a * a * u, log_evidence, one_column, spectrum, sigma)
 
 
 def _rows(A, y, w):
@@ -439,7 +438,6 @@ class _Columns:
     phases: np.ndarray
 
     def __call__(self, F):
-        F = _table(F, "F")
         same_columns(F=F, centre=self.centre[None])
         G = np.clip((F - self.centre) / self.units, -_CLIP, _CLIP)
         waves = torch.from_numpy(G @ self.frequencies + self.phases).cos_()

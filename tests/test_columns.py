@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from rfteach.columns import TableEncoder
 from rfteach.feature_ridge import RandomFeatureRidge
@@ -173,6 +175,26 @@ def test_a_level_called_other_keeps_its_name():
     encoder = TableEncoder().fit(pd.DataFrame({"c": ["a", "other"] * 20}))
     names = encoder.get_feature_names_out().tolist()
     assert names == ["c=a", "c=other", "c=other_"]
+
+
+def test_names_are_those_of_the_input():
+    X = np.random.default_rng(0).normal(size=(20, 4))
+    parts = make_column_transformer((TableEncoder(), [0, 1]), (TableEncoder(), [2, 3]), verbose_feature_names_out=False)
+    assert parts.fit(X).get_feature_names_out().tolist() == ["x0", "x1", "x2", "x3"]
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    assert make_pipeline(StandardScaler(), TableEncoder()).fit(frame).get_feature_names_out().tolist() == list("abcd")
+    with pytest.raises(ValueError, match="input_features is not equal to feature_names_in_"):
+        TableEncoder().fit(frame).get_feature_names_out(list("abce"))
+    with pytest.raises(ValueError, match=r"number of features \(4\), got 3"):
+        TableEncoder().fit(X).get_feature_names_out(list("abc"))
+
+
+@pytest.mark.parametrize("named, expected", [
+    ({0: [1.0, None, 3.0], 1: [1.0, 2.0, 4.0]}, ["x0", "x0=missing", "x0=there", "x1"]),
+    ({"a": [1.0, None, 3.0], "a=missing": [1.0, 2.0, 4.0]}, ["a", "a=missing_", "a=there", "a=missing"])])
+def test_a_frame_that_comes_out_goes_into_the_next_step(named, expected):
+    frame = TableEncoder().set_output(transform="pandas").fit_transform(pd.DataFrame(named))
+    assert frame.columns.tolist() == StandardScaler().fit(frame).get_feature_names_out().tolist() == expected
 
 
 def test_one_long_word_costs_its_own_length():

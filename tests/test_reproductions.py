@@ -625,10 +625,10 @@ def test_output_that_cannot_be_written(tmp_path):
 
 def test_output_in_ascii():
     for words in (["reproduce", "--list"], ["reproduce", "--help"]):
-        done = subprocess.run([sys.executable, "-c", "import sys, rfteach.cli; sys.exit(rfteach.cli.main())", *words], capture_output=True,
+        done = subprocess.run([sys.executable, "-m", "rfteach.cli", *words], capture_output=True,
                               env={**os.environ, "PYTHONIOENCODING": "ascii"})
         assert (done.returncode, done.stderr) == (0, b"")
-        assert done.stdout.isascii()
+        assert done.stdout and done.stdout.isascii()
 
 
 def test_installed_command():

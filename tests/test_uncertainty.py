@@ -247,6 +247,17 @@ def test_the_square_of_the_noise_may_be_beyond_float32(unit, k):
     np.testing.assert_allclose(ends / unit, jackknife_plus(A, y, 0.3, A[:3]), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("unit", [2.0**-565, 2.0**532])
+@pytest.mark.parametrize("model", [RandomFeatureRidge(alpha=0.1), RBFRegressor(20, "median", alpha=0.1, random_state=0)])
+def test_the_square_of_the_noise_may_be_beyond_any_number(model, unit):
+    X, y, _ = table(N=2)
+    right, found = clone(model).fit(X, y), clone(model).fit(X, unit * y)
+    np.testing.assert_allclose(found.predict(X, return_std=True)[1] / unit, right.predict(X, return_std=True)[1], rtol=1e-6)
+    draws = (m.sample_functions(3, 0)(X) / s for m, s in ((found, unit), (right, 1.0)))
+    np.testing.assert_allclose(*draws, rtol=1e-6, atol=1e-9)
+    assert posterior(X, np.full(40, unit), 0.1).noise == 0
+
+
 @pytest.mark.parametrize("k", [None, 2])
 def test_draws_for_a_data_frame(k):
     A, y, _ = table(k=k)
