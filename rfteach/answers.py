@@ -53,7 +53,8 @@ def show(thing: object) -> str:
     if thing.size > 24:
         return f"{thing.dtype} array of shape {thing.shape}"
     array = thing + 0.0 if thing.dtype.kind == "f" else thing  # no -0.
-    with np.printoptions(precision=4, suppress=True):
+    tiny = thing.dtype.kind == "f" and ((thing != 0) & (abs(thing) < 5e-5)).any()  # would read as zero
+    with np.printoptions(precision=4, suppress=not tiny):
         text = " ".join(np.array2string(array, separator=", ").split())
     return text if array.size else f"empty array of shape {array.shape}"
 

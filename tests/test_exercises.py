@@ -17,7 +17,7 @@ import notebooks
 from answers import ANSWERS, notes, tried
 from classroom import material
 from rfteach import grading
-from rfteach.answers import NotAccepted
+from rfteach.answers import NotAccepted, show
 from rfteach.exercises import Exercise, check, differ, exercises, topics
 
 TOPICS = topics()
@@ -371,6 +371,21 @@ def test_the_smallest_input_is_shown(double):
     message = str(double.verdict(wrong_from_three_on))
     shown = re.search(r"x = \[(.*)\]", message)[1].split(",")
     assert len(shown) == 3
+
+
+@pytest.mark.parametrize("name, answer, tried", [
+    ("agop.largest_angle", lambda A, B: 0.0, "for A = [[1., 0., 0., 0.], [0., 1., 0., 0.]], B = "),
+    ("agop.share", lambda d, sigma: 0.5, "for d = 1, sigma = "),
+])
+def test_a_message_shows_no_input_but_the_one_on_which_the_answer_fails(name, answer, tried):
+    message = str(exercise(name).verdict(answer))
+    assert message.count("for ") == message.count(tried) + message.count("for one") == 1 + message.count("for one"), message
+
+
+def test_what_is_small_is_not_shown_as_zero():
+    assert show(np.array([[1e-12, 0.0], [3.0, 4.0]])) == "[[1.e-12, 0.e+00], [3.e+00, 4.e+00]]"
+    assert show(np.array([0.0001, 1e4, -0.0])) == "[ 0.0001, 10000. , 0. ]"
+    assert show(np.array([1, 0])) == "[1, 0]"
 
 
 def test_only_lines_of_the_student_are_shown(double):

@@ -222,3 +222,11 @@ def _(error, given, answer):
             f"{max(errors):.2f} times the standard deviation. A single average should lie now closer, now "
             f"further off"
         )
+
+
+@rms_error.property("the mean over both of two repetitions", once=True)
+def _(error, given, answer):
+    relative = np.mean([answer(4, 2, seed) ** 2 for seed in range(400)]) / (_ONE_WAVE**2 / 4)
+    # of 800 squares the relative standard error is sqrt((2 + 1.5 / 4) / 800) = 0.054; 0.3 is more than five
+    if not abs(relative - 1) < 0.3:
+        return f"With N = 4 and two repetitions, the square of the error is {relative:.2f} times the variance in the mean of 400 seeds"

@@ -116,6 +116,16 @@ def _():
     return {"A": np.diag([1.0, 1e-4]), "y": np.array([1.0, 2.0]), "lams": np.array([1.0, 0.0])}
 
 
+@all_penalties.case("above the limit: 10⁻⁹ of the largest")
+def _():
+    return {"A": np.diag([1.0, 1e-9]), "y": np.array([1.0, 2.0]), "lams": np.array([0.0])}
+
+
+@all_penalties.case("below the limit: 10⁻¹¹ of the largest")
+def _():
+    return {"A": np.diag([1.0, 1e-11]), "y": np.array([1.0, 2.0]), "lams": np.array([0.0])}
+
+
 @all_penalties.property("minimisers: the gradients vanish")
 def _(C, given, answer):
     for lam, c in zip(given.lams, C):
@@ -133,7 +143,7 @@ def _(C, given, answer):
     outside = np.eye(given.A.shape[1]) - np.linalg.pinv(given.A, rcond=1e-10) @ given.A
     for lam, c in zip(given.lams, C):
         if not (size := np.linalg.norm(outside @ c)) < 1e-7 * (1 + np.linalg.norm(c)):
-            return f"For λ = {lam:g} a part of c of norm {size:.3g} could be left out: A maps it to zero"
+            return f"For λ = {lam:g} a part of c of norm {size:.3g} could be left out: A maps it to what counts as zero"
 
 # %% ../../nbs/notes/03a_ridge.ipynb #a10c6d8f
 slopes = Exercise(
