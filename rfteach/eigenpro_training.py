@@ -59,10 +59,10 @@ def risen(loss, since, power, dtype):
 
 
 def diverged(descent, loss, losses, rows=None, Y=None):
-    """Whether the loss is above four times those at the start; of a step that was given also that after the epoch."""
+    """Whether the loss is above four times those at the start, or with ``rows`` that on the first batch after the epoch."""
     if not descent.finite():
         return True
-    if descent.given and rows is not None:
+    if rows is not None:
         y = Y[: descent.batch_size]
         g = descent.residuals(rows[slice(0, len(y))], y).double()
         losses, loss = [*losses, mean_square(y)], max(loss, float(g.square().mean()))
@@ -128,7 +128,7 @@ def run_epochs(descent, data, last, cache_size, begun=None):
                           "fit cache_size", RuntimeWarning, stacklevel=6)
             descent.c, descent.momentum, descent.cache = before.c, before.momentum, "full"
             rows = opened()
-        elif diverged(descent, record["loss"], [power, *losses[:1]], rows, data.Y) or (
+        elif diverged(descent, record["loss"], [power, *losses[:1]], rows if descent.given else None, data.Y) or (
             descent.momentum is None and risen(record["loss"], since, power, data.Y.dtype)  # momentum swings
         ):
             slow_down(descent)
@@ -564,12 +564,19 @@ def one_pass(descent, X, Y, settings, mistakes):
         new.space = KernelSpace(new.space.kernel, torch.cat([new.space.centers, X]))
         new.c = torch.cat([new.c, X.new_zeros(len(X), Y.shape[1])])
     new.at(new.c)
-    rows = Rows(new.space, X, batch=new.batch_size, cache=None, limit=0)
+    limit = new.batch_size * (new.space.n_columns + 96) * X.element_size()  # a batch that is all rows is kept
+    rows = Rows(new.space, X, batch=new.batch_size, cache="full", limit=limit)
     before, losses, new.mean = new.c, [mean_square(Y), *new.history.get("loss", [])[:1]], None
+    batches, known = range(-(-len(X) // new.batch_size)), None
     while True:
         new.c = before.clone()
-        loss, error = new.steps(rows, Y, range(-(-len(X) // new.batch_size)), old)
-        if not diverged(new, loss, losses, rows, Y):
+        loss, error = new.steps(rows, Y, batches, old)
+        failed = diverged(new, loss, losses, rows, Y)
+        if failed and known is None:  # without a step the loss may be as large
+            known = replace(new, c=before.clone(), factor=0.0).steps(rows, Y, batches, old)[0]
+            losses.append(known)
+            failed = diverged(new, loss, losses, rows, Y)
+        if not failed:
             break
         slow_down(new)
     new.note({"loss": loss, "train_error": error, "seconds": time.perf_counter() - start})

@@ -280,6 +280,17 @@ def test_a_piece_that_diverges_costs_only_itself():
     assert ((model.predict(X) - Y) ** 2).mean() < 1.2 * before < 0.8 * ((afresh.predict(X) - Y) ** 2).mean()
 
 
+def test_a_piece_that_the_model_before_is_far_from():
+    """Centres are chosen anew from all rows, sorted by their labels; the first ones, which are known, do not stand for the last."""
+    X = np.random.default_rng(5).normal(size=(400, 3))
+    kind = np.digitize(X[:, 0], [-0.5, 0.5])
+    model, rows = CentersClassifier(random_state=0), np.argsort(kind, kind="stable")
+    pieces = [rows[a : a + 20] for a in range(0, 400, 20) if np.ptp(kind[rows[a : a + 20]]) == 0]
+    for piece in pieces[:16]:
+        model.partial_fit(X[piece], kind[piece], classes=[0, 1, 2])
+    assert model.n_iter_ == 16 and model.step_factor_ == 1
+
+
 @pytest.mark.parametrize("bandwidth", [1.0, 3.0])
 def test_an_iterative_projection_bears_the_directions(monkeypatch, bandwidth):
     """Below its raised diagonal no direction is flattened: the step that follows from the others does not diverge."""

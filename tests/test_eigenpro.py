@@ -1353,6 +1353,25 @@ def test_partial_fit_of_classes():
     assert model.decision_function(T0).shape == (20, 3)
 
 
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("space", ["kernel", "features"])
+def test_pieces_that_the_model_before_is_far_from(space, size):
+    """Targets that are the intercept are no measure of what was learned from others: no step is too large for that."""
+    X = np.random.default_rng(0).normal(size=(6 * size, 4))
+    model = EigenProRegressor(random_state=0, **SPACES[space])
+    for i, rows in enumerate(np.split(X, 6)):
+        model.partial_fit(rows, np.sin(rows[:, 0]) if i % 2 else np.full(size, 0.1))
+    assert model.n_iter_ == 6 and model.step_factor_ == 1
+
+
+def test_a_piece_of_one_batch_with_an_automatic_step_that_is_too_large(monkeypatch):
+    """Its loss before the step does not show it."""
+    monkeypatch.setattr(eigenpro_engine, "largest_step", lambda *args: 1e3)
+    with pytest.warns(ConvergenceWarning, match="starts again with half the step"):
+        model = regressor(batch_size=90).partial_fit(X0, Y0)
+    assert model.step_factor_ < 1 and np.mean((model.predict(X0) - Y0) ** 2) < 4 * np.mean(Y0**2)
+
+
 def test_partial_fit_refuses_what_does_not_fit():
     model = regressor().partial_fit(X0, Y0)
     with pytest.raises(ValueError, match=r"y must have the shape \(n,\), .* got \(90, 2\)"):
