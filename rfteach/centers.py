@@ -554,7 +554,7 @@ class _AtCenters(Descending):
 
     @torch.no_grad()
     def _predict(self, X, like):
-        return self._descent.values(X, self._descent.mean).add_(self._descent.intercept)
+        return self._descent.values(X, self._descent.mean).double().add_(self._descent.intercept)
 
     kernel_ = shown("kernel", "The kernel that was used.")
     delay_ = shown("delay", "Steps before a projection.")

@@ -124,7 +124,7 @@ class _Fitted(_Parameters):
     @torch.no_grad()
     def _predict(self, X, like):
         descent = self._descent
-        return descent.space.values(X.to(descent.c), descent.result).add_(descent.intercept)
+        return descent.space.values(X.to(descent.c), descent.result).double().add_(descent.intercept)
 
     kernel_ = shown("space.kernel", "The kernel that was used.")
     feature_map_ = shown("space.feature_map", "The feature map that was used.")

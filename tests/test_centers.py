@@ -132,6 +132,17 @@ def test_dtypes_kinds_and_shapes(dtype):
     assert {tuple(z) for z in two.centers_} <= {tuple(x) for x in X}
 
 
+@pytest.mark.parametrize("model", [CentersRegressor(centers=30, random_state=0), EigenProRegressor(random_state=0, max_iter=20)], ids=repr)
+def test_an_intercept_far_above_the_values_leaves_them_their_digits(model):
+    """Fitted in float32, asked in float64: one value of float32 lies beside it. Rows of float32 have theirs in float32."""
+    X = np.random.default_rng(0).uniform(-3, 3, (300, 1))
+    y, Z = np.sin(X[:, 0]) + 1e8, X.astype(np.float32)
+    p, ends = model.fit(Z, y).predict(X), model.predict_interval(X)
+    assert np.abs(p - y).max() < 0.1 and ((0 < np.ptp(ends, axis=1)) & (np.ptp(ends, axis=1) < 0.5)).all()
+    assert p.dtype == ends.dtype == np.float64 and model.predict(Z).dtype == model.predict_interval(Z).dtype == np.float32
+    np.testing.assert_array_equal(model.predict(Z), model.predict(Z.astype(float)).astype(np.float32))
+
+
 def test_centres_are_different_rows():
     X = np.repeat(problem(30)[0], 10, axis=0)
     model = CentersRegressor(centers=100, random_state=0, max_iter=2).fit(X, X[:, 0])
