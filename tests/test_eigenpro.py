@@ -2351,6 +2351,18 @@ def test_targets_that_overflow():
         regressor().fit(X0.astype(np.float32), 1e100 * Y0)
 
 
+@pytest.mark.parametrize("model", [EigenProRegressor(random_state=0), CentersRegressor(random_state=0)], ids=repr)
+def test_targets_whose_squares_overflow(model):
+    """By infinite losses nothing could be chosen, and the constant would be the choice."""
+    assert model.fit(X0, 1e140 * Y0).score(X0, 1e140 * Y0) > 0.9
+    for call in (model.fit, clone(model).partial_fit, model.partial_fit):
+        with pytest.raises(ValueError, match=r"^y has values up to .*e\+160, whose squares overflow; rescale y$"):
+            call(X0, 1e160 * Y0)
+    if isinstance(model, EigenProRegressor):
+        with pytest.raises(ValueError, match="^y_val has values up to .*rescale y_val$"):
+            model.fit(X0, Y0, T0, 1e160 * T0[:, 0])
+
+
 def test_validation_rows_that_overflow():
     with pytest.warns(RuntimeWarning, match="too large for half precision"):
         model = regressor(3, feature_map=FunctionTransformer(times_one), cache="half").fit(X0, Y0, 1e6 * T0, T0[:, 0])
