@@ -7,7 +7,6 @@ __all__ = ['MOST', 'RAISED', 'SHARE', 'HELD', 'Projection', 'projected_steps', '
            'train_at_centers', 'CentersRegressor', 'CentersClassifier']
 
 # %% ../nbs/08e_centers.ipynb #8ce00005
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -26,7 +25,7 @@ from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_groups
 from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, output_scales, preconditioner_for
-from .eigenpro_training import ENOUGH, flat, new_seed, parts_in_turn, risen, slow_down, stalled
+from .eigenpro_training import ENOUGH, flat, held_out, new_seed, risen, slow_down, stalled
 from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_solve
@@ -379,9 +378,7 @@ def train_at_centers(
     run = lambda descent, rows, last, held=None: descent.run(X, Y, rows, last, held)
     parts = []
     if settings.early_stopping:
-        fraction = number("(0, 1)", validation_fraction=settings.validation_fraction)
-        n_val = min(math.ceil(fraction * len(X)), len(X) - 1)
-        parts = [order[held] for held in parts_in_turn(row_groups(X, Y)[2][order], n_val, HELD)]
+        parts = [order[held] for held in held_out(settings, row_groups(X, Y)[2][order], HELD)]
     last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
         rows = [order[~np.isin(order, held)] for held in parts]

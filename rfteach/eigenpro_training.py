@@ -268,11 +268,11 @@ def parts_in_turn(numbers, n_val, most=math.inf):
     return [held for held in masks if 0 < held.sum() < n]
 
 
-def held_out(settings, data):
-    """Masks of the parts of the data that are held out in turn."""
-    n = len(data.X)
+def held_out(settings, numbers, most=math.inf):
+    """`parts_in_turn` of the size that an estimator's ``validation_fraction`` asks for."""
+    n = len(numbers)
     n_val = min(math.ceil(number("(0, 1)", validation_fraction=settings.validation_fraction) * n), n - 1)
-    return parts_in_turn(row_groups(data.X, data.Y)[2], n_val)
+    return parts_in_turn(numbers, n_val, most)
 
 
 def learned_once(settings, data, parts):
@@ -511,7 +511,8 @@ def start(settings, data, file, saved, mistakes, seed=None, share=lambda descent
         file.refuse(f"has {saved['n_iter']} epochs, more than max_iter={limit}")
     choice, spent = Choice(limit, limit), 0.0
     if settings.early_stopping and data.X_val is None:
-        parts, known = held_out(settings, data), saved is not None and saved["choice"].limit == limit
+        parts = held_out(settings, row_groups(data.X, data.Y)[2])
+        known = saved is not None and saved["choice"].limit == limit
         began = time.perf_counter()
         settings = learned_once(settings, data, parts)
         spent = time.perf_counter() - began
