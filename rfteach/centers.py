@@ -7,7 +7,6 @@ __all__ = ['MOST', 'RAISED', 'SHARE', 'HELD', 'Projection', 'projected_steps', '
            'train_at_centers', 'CentersRegressor', 'CentersClassifier']
 
 # %% ../nbs/08e_centers.ipynb #8ce00005
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -26,7 +25,7 @@ from .checks import choice, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_groups
 from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, output_scales, preconditioner_for
-from .eigenpro_training import ENOUGH, flat, new_seed, parts_in_turn, risen, slow_down, stalled
+from .eigenpro_training import ENOUGH, flat, held_out, new_seed, risen, slow_down, stalled
 from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_solve
@@ -256,13 +255,16 @@ class CenterDescent:
         targets, before = lambda at: centred(Y[at], self.intercept, X, "y"), self.c.clone()
         of_rows = centred(Y, self.intercept, X, "y")
         few, since = rows[: self.batch_size], []
-        off = lambda: mean_square(self.values(X[few], self.c, space=space) - of_rows[few])
-        power, begun = mean_square(targets(rows)), off()
+        off = lambda at, c: mean_square(self.values(X[at], c, space=space) - of_rows[at])
+        power, known = mean_square(targets(rows)), None
         while self.n_iter < last:
             rng = np.random.default_rng([self.seed, self.n_iter])
             start, loss = time.perf_counter(), self.epoch(X, of_rows, rng.permutation(rows), space, late)
-            after = off() if self.given or late else 0.0
-            least = max([power, begun, *self.history.get("loss", [])[:1]])
+            after = off(few, self.c) if self.given or late else 0.0
+            least = max([power, known or 0.0, *self.history.get("loss", [])[:1]])
+            if late and known is None and not max(loss, after) <= 4 * least:  # without a step the loss may be as large
+                known = off(rows, before)
+                least = max(least, known)
             sound = torch.isfinite(self.c).all() and max(loss, after) <= 4 * least
             if not sound or risen(loss, since, power, self.c.dtype):
                 slow_down(self)
@@ -376,9 +378,7 @@ def train_at_centers(
     run = lambda descent, rows, last, held=None: descent.run(X, Y, rows, last, held)
     parts = []
     if settings.early_stopping:
-        fraction = number("(0, 1)", validation_fraction=settings.validation_fraction)
-        n_val = min(math.ceil(fraction * len(X)), len(X) - 1)
-        parts = [order[held] for held in parts_in_turn(row_groups(X, Y)[2][order], n_val, HELD)]
+        parts = [order[held] for held in held_out(settings, row_groups(X, Y)[2][order], HELD)]
     last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
         rows = [order[~np.isin(order, held)] for held in parts]
@@ -551,7 +551,7 @@ class _AtCenters(Descending):
 
     @torch.no_grad()
     def _predict(self, X, like):
-        return self._descent.values(X, self._descent.mean).add_(self._descent.intercept)
+        return self._descent.values(X, self._descent.mean).double().add_(self._descent.intercept)
 
     kernel_ = shown("kernel", "The kernel that was used.")
     delay_ = shown("delay", "Steps before a projection.")

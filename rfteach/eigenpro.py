@@ -124,7 +124,7 @@ class _Fitted(_Parameters):
     @torch.no_grad()
     def _predict(self, X, like):
         descent = self._descent
-        return descent.space.values(X.to(descent.c), descent.result).add_(descent.intercept)
+        return descent.space.values(X.to(descent.c), descent.result).double().add_(descent.intercept)
 
     kernel_ = shown("space.kernel", "The kernel that was used.")
     feature_map_ = shown("space.feature_map", "The feature map that was used.")
@@ -218,7 +218,8 @@ class _Shared(_Fitted):
         The fit is that of one process to all rows, those of the first process first, but for rounding. Kernel and work
         are shared out, see `rfteach.eigenpro_shares`; X of all rows is in every process, and ``cache_size`` is that of each.
         Start the program with torchrun, and make this call inside
-        `rfteach.processes.process_group`.
+        `rfteach.processes.process_group`. A ``callback`` may be that of some processes alone, unless it predicts or asks
+        for a training error, which all do together.
 
         Parameters
         ----------
@@ -257,7 +258,8 @@ class _Shared(_Fitted):
             share, rows_seen = partial(SharedDescent.of, talk=talk), fingerprint(data.X)
             alone, shuffled, epochs = start(self, data, file, saved, self._mistakes, seed, share)
             self.validation_loss_, self._descent = np.array(epochs.losses), share(alone)
-            notify = self.callback and (lambda epoch: any(talk.gather_objects(bool(self.callback(self, epoch)))))
+            vote = lambda epoch: any(talk.gather_objects(bool(self.callback and self.callback(self, epoch))))
+            notify = vote if any(talk.gather_objects(self.callback is not None)) else None
             train(self._descent, shuffled, self, epochs, file, saved, False, notify)
             self._descent, self._rows_seen = self._descent.whole(shuffled.X), rows_seen
         return self._judged(data, epochs)

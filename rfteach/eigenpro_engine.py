@@ -343,11 +343,13 @@ def mean_square(Y):
 
 
 def centred(Y, intercept, X, name):
-    """Targets Y (n, r) without the intercept in the dtype of X, which must be able to hold them."""
+    """Targets Y (n, r) without the intercept in the dtype of X, which must be able to hold them, as float64 their squares."""
     Z = (Y - intercept).to(X)
     if not torch.isfinite(Z).all():
         raise ValueError(f"{name} has values up to {float(Y.abs().max()):.3g}, which overflow in {X.dtype}; "
                          "pass X in float64, or dtype='float64'")
+    if float(Z.abs().max()) > 1e150:
+        raise ValueError(f"{name} has values up to {float(Y.abs().max()):.3g}, whose squares overflow; rescale {name}")
     return Z
 
 

@@ -59,10 +59,10 @@ def risen(loss, since, power, dtype):
 
 
 def diverged(descent, loss, losses, rows=None, Y=None):
-    """Whether the loss is above four times those at the start; of a step that was given also that after the epoch."""
+    """Whether the loss is above four times those at the start, or with ``rows`` that on the first batch after the epoch."""
     if not descent.finite():
         return True
-    if descent.given and rows is not None:
+    if rows is not None:
         y = Y[: descent.batch_size]
         g = descent.residuals(rows[slice(0, len(y))], y).double()
         losses, loss = [*losses, mean_square(y)], max(loss, float(g.square().mean()))
@@ -128,7 +128,7 @@ def run_epochs(descent, data, last, cache_size, begun=None):
                           "fit cache_size", RuntimeWarning, stacklevel=6)
             descent.c, descent.momentum, descent.cache = before.c, before.momentum, "full"
             rows = opened()
-        elif diverged(descent, record["loss"], [power, *losses[:1]], rows, data.Y) or (
+        elif diverged(descent, record["loss"], [power, *losses[:1]], rows if descent.given else None, data.Y) or (
             descent.momentum is None and risen(record["loss"], since, power, data.Y.dtype)  # momentum swings
         ):
             slow_down(descent)
@@ -268,11 +268,11 @@ def parts_in_turn(numbers, n_val, most=math.inf):
     return [held for held in masks if 0 < held.sum() < n]
 
 
-def held_out(settings, data):
-    """Masks of the parts of the data that are held out in turn."""
-    n = len(data.X)
+def held_out(settings, numbers, most=math.inf):
+    """`parts_in_turn` of the size that an estimator's ``validation_fraction`` asks for."""
+    n = len(numbers)
     n_val = min(math.ceil(number("(0, 1)", validation_fraction=settings.validation_fraction) * n), n - 1)
-    return parts_in_turn(row_groups(data.X, data.Y)[2], n_val)
+    return parts_in_turn(numbers, n_val, most)
 
 
 def learned_once(settings, data, parts):
@@ -511,7 +511,8 @@ def start(settings, data, file, saved, mistakes, seed=None, share=lambda descent
         file.refuse(f"has {saved['n_iter']} epochs, more than max_iter={limit}")
     choice, spent = Choice(limit, limit), 0.0
     if settings.early_stopping and data.X_val is None:
-        parts, known = held_out(settings, data), saved is not None and saved["choice"].limit == limit
+        parts = held_out(settings, row_groups(data.X, data.Y)[2])
+        known = saved is not None and saved["choice"].limit == limit
         began = time.perf_counter()
         settings = learned_once(settings, data, parts)
         spent = time.perf_counter() - began
@@ -564,12 +565,19 @@ def one_pass(descent, X, Y, settings, mistakes):
         new.space = KernelSpace(new.space.kernel, torch.cat([new.space.centers, X]))
         new.c = torch.cat([new.c, X.new_zeros(len(X), Y.shape[1])])
     new.at(new.c)
-    rows = Rows(new.space, X, batch=new.batch_size, cache=None, limit=0)
+    limit = new.batch_size * (new.space.n_columns + 96) * X.element_size()  # a batch that is all rows is kept
+    rows = Rows(new.space, X, batch=new.batch_size, cache="full", limit=limit)
     before, losses, new.mean = new.c, [mean_square(Y), *new.history.get("loss", [])[:1]], None
+    batches, known = range(-(-len(X) // new.batch_size)), None
     while True:
         new.c = before.clone()
-        loss, error = new.steps(rows, Y, range(-(-len(X) // new.batch_size)), old)
-        if not diverged(new, loss, losses, rows, Y):
+        loss, error = new.steps(rows, Y, batches, old)
+        failed = diverged(new, loss, losses, rows, Y)
+        if failed and known is None:  # without a step the loss may be as large
+            known = replace(new, c=before.clone(), factor=0.0).steps(rows, Y, batches, old)[0]
+            losses.append(known)
+            failed = diverged(new, loss, losses, rows, Y)
+        if not failed:
             break
         slow_down(new)
     new.note({"loss": loss, "train_error": error, "seconds": time.perf_counter() - start})

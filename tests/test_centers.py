@@ -132,6 +132,17 @@ def test_dtypes_kinds_and_shapes(dtype):
     assert {tuple(z) for z in two.centers_} <= {tuple(x) for x in X}
 
 
+@pytest.mark.parametrize("model", [CentersRegressor(centers=30, random_state=0), EigenProRegressor(random_state=0, max_iter=20)], ids=repr)
+def test_an_intercept_far_above_the_values_leaves_them_their_digits(model):
+    """Fitted in float32, asked in float64: one value of float32 lies beside it. Rows of float32 have theirs in float32."""
+    X = np.random.default_rng(0).uniform(-3, 3, (300, 1))
+    y, Z = np.sin(X[:, 0]) + 1e8, X.astype(np.float32)
+    p, ends = model.fit(Z, y).predict(X), model.predict_interval(X)
+    assert np.abs(p - y).max() < 0.1 and ((0 < np.ptp(ends, axis=1)) & (np.ptp(ends, axis=1) < 0.5)).all()
+    assert p.dtype == ends.dtype == np.float64 and model.predict(Z).dtype == model.predict_interval(Z).dtype == np.float32
+    np.testing.assert_array_equal(model.predict(Z), model.predict(Z.astype(float)).astype(np.float32))
+
+
 def test_centres_are_different_rows():
     X = np.repeat(problem(30)[0], 10, axis=0)
     model = CentersRegressor(centers=100, random_state=0, max_iter=2).fit(X, X[:, 0])
@@ -278,6 +289,17 @@ def test_a_piece_that_diverges_costs_only_itself():
     afresh = CentersRegressor(centers=20, n_eigen=2, batch_size=10, random_state=0).partial_fit(X[:100], Y[:100])
     assert model.step_factor_ < 1
     assert ((model.predict(X) - Y) ** 2).mean() < 1.2 * before < 0.8 * ((afresh.predict(X) - Y) ** 2).mean()
+
+
+def test_a_piece_that_the_model_before_is_far_from():
+    """Centres are chosen anew from all rows, sorted by their labels; the first ones, which are known, do not stand for the last."""
+    X = np.random.default_rng(5).normal(size=(400, 3))
+    kind = np.digitize(X[:, 0], [-0.5, 0.5])
+    model, rows = CentersClassifier(random_state=0), np.argsort(kind, kind="stable")
+    pieces = [rows[a : a + 20] for a in range(0, 400, 20) if np.ptp(kind[rows[a : a + 20]]) == 0]
+    for piece in pieces[:16]:
+        model.partial_fit(X[piece], kind[piece], classes=[0, 1, 2])
+    assert model.n_iter_ == 16 and model.step_factor_ == 1
 
 
 @pytest.mark.parametrize("bandwidth", [1.0, 3.0])

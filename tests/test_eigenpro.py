@@ -1353,6 +1353,25 @@ def test_partial_fit_of_classes():
     assert model.decision_function(T0).shape == (20, 3)
 
 
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("space", ["kernel", "features"])
+def test_pieces_that_the_model_before_is_far_from(space, size):
+    """Targets that are the intercept are no measure of what was learned from others: no step is too large for that."""
+    X = np.random.default_rng(0).normal(size=(6 * size, 4))
+    model = EigenProRegressor(random_state=0, **SPACES[space])
+    for i, rows in enumerate(np.split(X, 6)):
+        model.partial_fit(rows, np.sin(rows[:, 0]) if i % 2 else np.full(size, 0.1))
+    assert model.n_iter_ == 6 and model.step_factor_ == 1
+
+
+def test_a_piece_of_one_batch_with_an_automatic_step_that_is_too_large(monkeypatch):
+    """Its loss before the step does not show it."""
+    monkeypatch.setattr(eigenpro_engine, "largest_step", lambda *args: 1e3)
+    with pytest.warns(ConvergenceWarning, match="starts again with half the step"):
+        model = regressor(batch_size=90).partial_fit(X0, Y0)
+    assert model.step_factor_ < 1 and np.mean((model.predict(X0) - Y0) ** 2) < 4 * np.mean(Y0**2)
+
+
 def test_partial_fit_refuses_what_does_not_fit():
     model = regressor().partial_fit(X0, Y0)
     with pytest.raises(ValueError, match=r"y must have the shape \(n,\), .* got \(90, 2\)"):
@@ -2330,6 +2349,18 @@ def test_large_targets_in_float32():
 def test_targets_that_overflow():
     with pytest.raises(ValueError, match="^y "):
         regressor().fit(X0.astype(np.float32), 1e100 * Y0)
+
+
+@pytest.mark.parametrize("model", [EigenProRegressor(random_state=0), CentersRegressor(random_state=0)], ids=repr)
+def test_targets_whose_squares_overflow(model):
+    """By infinite losses nothing could be chosen, and the constant would be the choice."""
+    assert model.fit(X0, 1e140 * Y0).score(X0, 1e140 * Y0) > 0.9
+    for call in (model.fit, clone(model).partial_fit, model.partial_fit):
+        with pytest.raises(ValueError, match=r"^y has values up to .*e\+160, whose squares overflow; rescale y$"):
+            call(X0, 1e160 * Y0)
+    if isinstance(model, EigenProRegressor):
+        with pytest.raises(ValueError, match="^y_val has values up to .*rescale y_val$"):
+            model.fit(X0, Y0, T0, 1e160 * T0[:, 0])
 
 
 def test_validation_rows_that_overflow():

@@ -86,6 +86,8 @@ SCRIPT = COMMON + textwrap.dedent("""
             (model.score(X, Y), epoch.training_error())) or rank == 1 and epoch.n_iter == 2, **PLAIN)
         model.fit_shared(X[mine], Y[mine])
         assert model.n_iter_ == 2 and len(seen) == 2 and abs(seen[1][0] - model.score(X, Y)) < 1e-12
+        model.set_params(callback=(lambda model, epoch: epoch.n_iter == 2) if rank == 1 else None)  # that of one process
+        assert model.fit_shared(X[mine], Y[mine]).n_iter_ == 2
         model.partial_fit(X[:9] + 1, Y[:9])  # an estimator like any other
         model.set_params(warm_start=True, callback=None)
 """)
