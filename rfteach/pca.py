@@ -19,7 +19,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import Array, ArrayLike, Seed, all_or_nothing, as_tensor, empty, one_pool, random_generator, row_blocks
+from .arrays import Array, ArrayLike, Seed, all_or_nothing, as_tensor, empty, needs_grad, one_pool, random_generator
+from .arrays import row_blocks
 from .checks import choice, flag, integer, number, same_columns
 from .estimators import Transformer
 from .pca_engine import Oja, Scatter
@@ -356,6 +357,8 @@ def _scores(X, U, mean, scale):
     U, shift = torch.from_numpy(U).to(X), torch.from_numpy(mean).to(X.dtype)
     left = ((torch.from_numpy(mean) - shift.double()) / torch.from_numpy(scale)).to(X) @ U.T
     shift, scale = shift.to(X), torch.from_numpy(scale).to(X)
+    if needs_grad(X):
+        return torch.addmm(left, (X - shift) / scale, U.T, beta=-1)
     Z = empty((len(X), len(U)), X.dtype, X.device)
     for rows in row_blocks(len(X), 2 * X.shape[1] * X.element_size(), X.device):
         torch.addmm(left, (X[rows] - shift).div_(scale), U.T, beta=-1, out=Z[rows])
@@ -366,7 +369,7 @@ class _Reconstruction(Transformer):
     """Scores of standardised rows on ``components_``, and rows from scores."""
 
     def _transform(self, X):
-        return _scores(X.detach(), self.components_, self.mean_, self.scale_)
+        return _scores(X, self.components_, self.mean_, self.scale_)
 
     def inverse_transform(self, Z) -> Array:
         """Rows (n, d) from scores (n, k), in the kind of Z: rows that were transformed, as the model rebuilds them."""

@@ -444,9 +444,14 @@ def test_gradients_are_kept_or_not_as_documented():
         model = SparsePCE((3, 2), bounds="unit", outside=outside).fit(X, y)
         assert torch.autograd.gradcheck(model.predict, (T,))
     assert torch.autograd.gradcheck(lambda U: legendre_basis(U, multi_indices(3, (3, 2))), (T,))
-    assert not AnisotropicKernelPCA().fit(X).transform(T).requires_grad
-    model = ProjectedSurrogate(budget=2, random_state=0).fit(X, y)
-    assert not model.predict(T).requires_grad and not model.transform(T).requires_grad
+    assert torch.autograd.gradcheck(AnisotropicKernelPCA(bandwidth=1.0).fit(X).transform, (T,))
+    for n_folds in (None, "auto"):
+        model = ProjectedSurrogate(n_reduced=2, budget=2, n_folds=n_folds, random_state=0).fit(X, y)
+        assert torch.autograd.gradcheck(model.predict, (T,), atol=1e-4) and torch.autograd.gradcheck(model.transform, (T,))
+        np.testing.assert_allclose(model.predict(T).detach(), model.predict(X[:5]), atol=1e-12)
+    for others in (dict(reduction=PCA(2)), dict(surrogate=LinearRegression())):
+        model = ProjectedSurrogate(search={"n_components": (1, 2)}, budget=2, n_folds=None, random_state=0, **others).fit(X, y)
+        assert not model.predict(T).requires_grad
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
