@@ -287,7 +287,7 @@ def as_tensor(
         _check_finite(T, name, getattr(X, "columns", None))
     like = Like(kind, T.dtype, origin, index)
     target = T.device if device is None else resolve_device(device)
-    return T.to(device=target, dtype=like.compute_dtype), like
+    return T.to(device=target, dtype=like.compute_dtype).resolve_neg(), like
 
 # %% ../nbs/00a_arrays.ipynb #3d6f81b1
 def _one_entry_a_place(X):

@@ -281,7 +281,7 @@ def _tell(bar, errors, c):
 
 def _on_host(X):
     """A tensor as an array, which the columns are read from."""
-    return X.detach().cpu().double().numpy() if isinstance(X, torch.Tensor) else X
+    return X.detach().cpu().double().resolve_neg().numpy() if isinstance(X, torch.Tensor) else X
 
 
 def _half_of_memory():

@@ -13,7 +13,9 @@ from threadpoolctl import ThreadpoolController, threadpool_info
 from rfteach import arrays
 from rfteach.arrays import as_tensor, memory_budget, random_generator, row_blocks, tiles
 from rfteach.arrays import validate_input
+from rfteach.auto import AutoKernelRegressor
 from rfteach.estimators import Regressor
+from rfteach.streaming import StreamingRidge
 
 KINDS = {
     "list": (lambda A: A.tolist(), np.ndarray, np.float64),
@@ -100,6 +102,15 @@ def test_numpy_is_viewed_and_not_written_to():
 def test_bad_data_is_refused_by_name(X, error, words):
     with pytest.raises(error, match=words):
         as_tensor(X, name="Z")
+
+
+def test_a_sign_that_is_still_to_come_is_taken():
+    """A tensor may be a view of one with the other sign, whose memory says another number."""
+    Z = torch.complex(torch.rand(20, 2), torch.rand(20, 2)).to(torch.complex128)
+    X = Z.conj().imag
+    assert X.is_neg() and np.array_equal(as_tensor(X)[0].numpy(), -Z.imag.numpy())
+    for model in (StreamingRidge(), AutoKernelRegressor(time_budget=1e-9)):
+        assert torch.equal(model.fit(X, X[:, 0]).predict(X), model.fit(-Z.imag, -Z.imag[:, 0]).predict(-Z.imag))
 
 
 def test_large_finite_numbers_pass():
