@@ -326,7 +326,7 @@ def learn_metric(
     report : callable, default does nothing
         Called after each round; what it raises ends the learning.
     """
-    one = {"alpha": alpha, "shrinkage": shrinkage, "fit_intercept": fit_intercept}
+    one, kernel = {"alpha": alpha, "shrinkage": shrinkage, "fit_intercept": fit_intercept}, kernel.detached()
 
     def run(candidate, rows=slice(None), left_out=True):
         found = rfm_rounds(X[rows], Y[rows], w[rows], kernel, candidate[1], metric=candidate[0], left_out=left_out, **one)

@@ -287,7 +287,7 @@ def as_tensor(
         _check_finite(T, name, getattr(X, "columns", None))
     like = Like(kind, T.dtype, origin, index)
     target = T.device if device is None else resolve_device(device)
-    return T.to(device=target, dtype=like.compute_dtype), like
+    return T.to(device=target, dtype=like.compute_dtype).resolve_neg(), like
 
 # %% ../nbs/00a_arrays.ipynb #3d6f81b1
 def _one_entry_a_place(X):
@@ -612,8 +612,20 @@ def one_pool() -> Iterator[None]:
 _Method = TypeVar("_Method", bound=Callable)
 
 
+@contextmanager
+def _in_own_dtype() -> Iterator[None]:
+    """Products in the dtype of their factors, under autocast as well: ``with``, or ``@_in_own_dtype()`` above a function."""
+    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
+        yield
+        return
+    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+        yield
+
+
 def all_or_nothing(method: _Method) -> _Method:
     """Decorate a method: where it raises, Ctrl-C included, its object has the attributes it had before.
+
+    Autocast does not reach what it computes.
 
     Attributes are bound anew, not copied: the method must not change an object in place that an
     attribute held before the call.
@@ -638,7 +650,8 @@ def all_or_nothing(method: _Method) -> _Method:
     def safe(self, *args, **kwargs):
         before = dict(vars(self))
         try:
-            return method(self, *args, **kwargs)
+            with _in_own_dtype():
+                return method(self, *args, **kwargs)
         except BaseException:
             vars(self).clear()
             vars(self).update(before)

@@ -18,7 +18,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import all_or_nothing, as_tensor, block_bytes, random_generator
+from .arrays import all_or_nothing, as_tensor, block_bytes, needs_grad, random_generator
 from .averaging import combine
 from .checks import flag, number
 from .columns import TableEncoder
@@ -94,8 +94,12 @@ class _Auto(Model):
             X.new_zeros(1, 1) if isinstance(X, torch.Tensor) else np.zeros((1, 1), kind if is_float else float),
             device=self.device)
         Z = self._table.transform(_on_host(X))
-        Z = Z if Z.shape[1] else np.zeros((len(Z), 1))  # nothing varies
-        return torch.from_numpy(Z).to(T.device), like
+        Z = torch.from_numpy(Z if Z.shape[1] else np.zeros((len(Z), 1))).to(T.device)  # nothing varies
+        if not reset and isinstance(X, torch.Tensor) and needs_grad(X) and len(self._table.inputs_):
+            inputs, A = self._table.inputs_, X.to(Z)[:, self._table.inputs_]
+            slopes = np.where(np.diff(inputs, prepend=-1) > 0, 1 / self._table.scale_[inputs], 0)  # a number comes before its gaps
+            Z = Z + ((A - A.detach()) * torch.from_numpy(np.nan_to_num(slopes)).to(Z)).nan_to_num(0)
+        return Z, like
 
     def _fit(self, Z, Y, w, like):
         start, rng = time.perf_counter(), random_generator(self.random_state)
@@ -277,7 +281,7 @@ def _tell(bar, errors, c):
 
 def _on_host(X):
     """A tensor as an array, which the columns are read from."""
-    return X.detach().cpu().double().numpy() if isinstance(X, torch.Tensor) else X
+    return X.detach().cpu().double().resolve_neg().numpy() if isinstance(X, torch.Tensor) else X
 
 
 def _half_of_memory():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from .arrays import Array, ArrayLike, Like, as_tensor, block_bytes, empty, power_of_two
+from .arrays import Array, ArrayLike, Like, _in_own_dtype, as_tensor, block_bytes, empty, needs_grad, power_of_two
 from .checks import flag, integer, number, penalties, same_columns, same_rows
 from .kernels import Kernel, as_kernel
 from .products import thin_product
@@ -188,6 +188,7 @@ class GramPath:
         return self._home.dual(*_dual(self._spectrum, self._home.penalty(lam, self._spectrum.s.dtype)))
 
 
+@_in_own_dtype()
 def gram_path(
     K: ArrayLike,
     Y: ArrayLike,
@@ -324,6 +325,7 @@ class DualRidge:
     residuals: Array | None
 
 
+@_in_own_dtype()
 def gram_solve(
     K: ArrayLike,
     Y: ArrayLike,
@@ -409,6 +411,7 @@ def gram_solve(
     return DualRidge(*home.dual(a, b), residuals)
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0034
+@_in_own_dtype()
 def gram_times(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, C: ArrayLike) -> Array:
     """The functions ``Σ_j C_j k(x_j, ·)`` at the rows of X, from tiles of the kernel that fit the memory budget.
 
@@ -424,7 +427,8 @@ def gram_times(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, C: ArrayL
     Returns
     -------
     array of shape (n,) or (n, k)
-        In the kind and on the device of X, float64 if one of the three is; without gradients.
+        In the kind and on the device of X, float64 if one of the three is. Where X is a tensor, differentiable with respect
+        to X, centers, C and the bandwidth.
 
     Raises
     ------
@@ -433,7 +437,7 @@ def gram_times(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, C: ArrayL
 
     Notes
     -----
-    2nm(d + k) FLOPs; memory for a tile (see `rfteach.arrays.memory_budget`).
+    2nm(d + k) FLOPs; memory for a tile (see `rfteach.arrays.memory_budget`), with gradients for a few Gram matrices.
 
     Examples
     --------
@@ -447,8 +451,12 @@ def gram_times(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, C: ArrayL
     same_columns(X=X, centers=centers)
     same_rows(centers=centers, C=C)
     like = replace(like, dtype=torch.promote_types(torch.promote_types(like.dtype, like_c.dtype), like_C.dtype))
-    X, centers, c = (T.detach().to(like.compute_dtype) for T in (X, centers, C[:, None] if C.ndim == 1 else C))
-    out = tile_times(kernel.tile(X, centers), X, c)
+    X, centers, c = (T.to(like.compute_dtype) for T in (X, centers, C[:, None] if C.ndim == 1 else C))
+    if needs_grad(X, centers, c, kernel.widths(X)):
+        out = kernel.gram(X, centers) @ c
+    else:
+        X, centers, c = X.detach(), centers.detach(), c.detach()
+        out = tile_times(kernel.tile(X, centers), X, c)
     return like.restore(out[:, 0] if C.ndim == 1 else out)
 
 

@@ -17,7 +17,8 @@ import torch
 from scipy.special import gammaincinv
 from sklearn.base import BaseEstimator
 
-from .arrays import Array, ArrayLike, Seed, as_tensor, empty, needs_grad, random_generator, row_blocks, tiles
+from .arrays import Array, ArrayLike, Seed, _in_own_dtype, as_tensor, empty, needs_grad, random_generator, row_blocks
+from .arrays import tiles
 from .checks import integer, number, same_columns
 from .products import add_products
 
@@ -117,11 +118,15 @@ class _SquaredDistances(torch.autograd.Function):
     """All squared distances, with the guards above forwards and equations (1.11), (1.12) backwards."""
 
     @staticmethod
-    def forward(ctx, X, Y, bandwidth):
-        ctx.save_for_backward(X, Y, bandwidth)
+    def forward(X, Y, bandwidth):
         return _fill(X, Y, _squared_distances(X, Y, bandwidth, 1.0))
 
     @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @_in_own_dtype()
     def backward(ctx, G):
         X, Y, bandwidth = ctx.saved_tensors
         center = Y.detach().mean(0)
@@ -460,7 +465,7 @@ def exponential(exponents: torch.Tensor, factor: float = 1.0, out: torch.Tensor 
 def _half_integer(z, nu):
     """The kernel of (1.7) for ν = 1/2, 3/2 or 5/2, in the place of z."""
     if nu == 0.5:
-        return exponential(z, -1, out=z)
+        return z.mul_(-1 / math.log(2)).exp2_()
     M = exponential(z, -1)
     if nu == 1.5:
         return z.add_(1).mul_(M)
@@ -470,25 +475,33 @@ def _half_integer(z, nu):
 class _MaternProfile(torch.autograd.Function):
     """M_ν(z) = z^ν K_ν(z), times exp(log_scale), as a function of z²; derivatives by equation (1.13)."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, z2, nu, log_scale):
-        ctx.nu, ctx.log_scale = nu, log_scale
+    def forward(z2, nu, log_scale):
         at_zero = math.exp(log_scale - _log_scale(nu)) if nu > 0 else 0.0
         if nu in (0.5, 1.5, 2.5):
             M = _half_integer(z2.sqrt(), nu)
-            M = M if at_zero == 1 else M.mul_(at_zero)
-            ctx.save_for_backward(z2, M)
-            return M
-        ctx.save_for_backward(z2, None)
+            return M if at_zero == 1 else M.mul_(at_zero)
         if nu == -0.5:
             z = z2.sqrt()
             M = exponential(z, -1).div_(z).mul_(math.exp(log_scale) * math.sqrt(math.pi / 2))
         else:
-            M, term = torch.zeros_like(z2), torch.empty_like(z2)
-            finfo = torch.finfo(z2.dtype)
+            M, finfo = torch.zeros_like(z2), torch.finfo(z2.dtype)
             for w, a in zip(*_matern_nodes(nu, log_scale, finfo.eps)):
-                M.add_(exponential(z2, -min(a, finfo.max / 2), out=term), alpha=w)
+                M.add_(exponential(z2, -min(a, finfo.max / 2)), alpha=w)
         return M.masked_fill_(z2 == 0, at_zero)
+
+    @staticmethod
+    def setup_context(ctx, inputs, M):
+        z2, ctx.nu, ctx.log_scale = inputs
+        ctx.save_for_backward(z2, M if ctx.nu in (0.5, 1.5) else None)
+        ctx.save_for_forward(z2)
+
+    @staticmethod
+    def jvp(ctx, dz2, *_):
+        (z2,) = ctx.saved_tensors
+        return -0.5 * dz2 * _MaternProfile.apply(z2, ctx.nu - 1, ctx.log_scale)
 
     @staticmethod
     def backward(ctx, G):
@@ -545,6 +558,8 @@ class Matern(Kernel):
 
     def _profile(self, z2):
         nu = float(self.nu)  # which `_factor` has checked
+        if nu in (0.5, 1.5, 2.5) and torch.compiler.is_compiling():  # a trace differentiates what it sees: slope zero at zero
+            return _half_integer(z2.clamp(min=torch.finfo(z2.dtype).tiny).sqrt().clone(), nu)
         if nu in (0.5, 1.5, 2.5) and not needs_grad(z2):
             return _half_integer(z2.sqrt_(), nu)
         return _MaternProfile.apply(z2, nu, _log_scale(nu))
@@ -586,9 +601,15 @@ class Laplacian(Matern):
 class _BothSides(torch.autograd.Function):
     """A symmetric matrix D (n, n) that is differentiated by its first argument: with G + Gᵀ that is the derivative by both."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, D):
+    def forward(D):
         return D.view_as(D)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
 
     @staticmethod
     def backward(ctx, G):

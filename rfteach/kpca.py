@@ -64,8 +64,7 @@ class AnisotropicKernelPCA(Transformer):
     -----
     8n² bytes for the Gram matrix; n²d FLOPs to fill it, then 9n³ for "eigh", or about
     2n²(k + max(10, k/2)) for each product of "randomized", about three times as many of them where the last
-    eigenvalue is a thousandth of the first. Components of new points keep no gradients; one
-    with eigenvalue zero is zero.
+    eigenvalue is a thousandth of the first. A component with eigenvalue zero is zero.
 
     References
     ----------
@@ -121,7 +120,7 @@ class AnisotropicKernelPCA(Transformer):
         choice("auto", "eigh", "randomized", solver=self.solver)
         number("[0, inf)", tol=self.tol)
         X, _ = self._validate(X, reset=True)
-        self.kernel_ = fit_kernel(self.kernel, self.bandwidth, X, y).own()
+        self.kernel_ = fit_kernel(self.kernel, self.bandwidth, X, y).detached()
         K = self.kernel_(X)
         self._rows = K.mean(0)
         self._mean = self._rows.mean()
@@ -164,9 +163,8 @@ class AnisotropicKernelPCA(Transformer):
         V = (self._V * self._scale).to(X)
         side, out = self.kernel_.side(own, "X_fit_"), X.new_empty(len(X), V.shape[1])
         for part in row_blocks(len(X), len(own) * X.element_size(), X.device):
-            K = self.kernel_.gram(X[part].detach(), own, side)
-            K += mean - rows - K.mean(1, keepdim=True)
-            out[part] = thin_product(K, V)
+            K = self.kernel_.gram(X[part], own, side)
+            out[part] = thin_product((mean - rows - K.mean(1, keepdim=True)).add_(K), V)
         return out
 
     @property

@@ -16,11 +16,11 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import power_of_two, random_generator
+from .arrays import needs_grad, power_of_two, random_generator
 from .chaos import SparsePCE
 from .checks import choice, flag, integer
 from .copies import merge_copies, order_of_hashes
-from .estimators import Regressor, Transformer
+from .estimators import Model, Regressor, Transformer
 from .intervals import IntervalMixin
 from .kernels import Gaussian
 from .kpca import AnisotropicKernelPCA
@@ -285,6 +285,13 @@ def _check_gradient(reduction, space, d):
         raise ValueError("optimizer='adam' takes one bandwidth per input; give arrays as bounds")
 
 # %% ../nbs/10d_projected.ipynb #1b953899
+def _of_rows(model, method, X):
+    """What a method of the reduction or the surrogate makes of rows X; with gradients where the model is of this package."""
+    if needs_grad(X) and isinstance(model, Model):
+        return getattr(model, method)(X)
+    return torch.as_tensor(np.array(getattr(model, method)(X.detach().numpy())), device="cpu")
+
+
 class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
     """Supervised dimension reduction (10.15): parameters of the reduction for which the surrogate errs least.
 
@@ -360,8 +367,8 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
     The default reduction takes memory for n² numbers and time for at least n²d in each evaluation, of a row as many numbers as
     there are rows to predict it, and all of that again for each part that is left out: with many rows, fit to a part of them.
     Ctrl-C ends the search by swarm, and the fit goes on with the best parameters of the rounds that were whole. Fits run on the
-    CPU, as scikit-learn's do, and predictions and reduced inputs keep no gradients. With fewer than eight rows
-    the error is that on the rows of the fit.
+    CPU, as scikit-learn's do; predictions and reduced inputs keep gradients where reduction and surrogate are of this package. With
+    fewer than eight rows the error is that on the rows of the fit.
 
     References
     ----------
@@ -476,15 +483,14 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
         ]
 
     def _transform(self, X):
-        Z = self.reduction_.transform(X.detach().cpu().numpy())
-        return torch.as_tensor(np.array(Z), device="cpu")
+        return _of_rows(self.reduction_, "transform", X.cpu())
 
     def _predict(self, X, like):
-        y = np.array(self.surrogate_.predict(self._transform(X).numpy())).reshape(len(X), -1)
+        y = _of_rows(self.surrogate_, "predict", self._transform(X)).reshape(len(X), -1).clone()
         for k, plane in enumerate(self._planes or []):
             if plane is not None:
-                y[:, k] = X.detach().cpu().numpy() @ plane[0] + plane[1]
-        return torch.as_tensor(y, device="cpu")
+                y[:, k] = X.cpu().double() @ torch.from_numpy(plane[0]) + plane[1]
+        return y
 
     @property
     def planes_(self):

@@ -54,11 +54,23 @@ def positive_stable(p: float, U: np.ndarray) -> np.ndarray:
 class _PowerProfile(torch.autograd.Function):
     """exp(-t^p) for t ≥ 0; for p < 1 with the derivative zero at t = 0, where it is infinite."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, t, p):
+    def forward(t, p):
+        if p < 1:  # a trace differentiates what it sees
+            return exponential(t.masked_fill(t == 0, 1).pow(p).masked_fill(t == 0, 0), -1)
+        return exponential(t, -1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        t, ctx.p = inputs
         ctx.save_for_backward(t)
-        ctx.p = p
-        return exponential(t.pow(p), -1)
+        ctx.save_for_forward(t)
+
+    @staticmethod
+    def jvp(ctx, dt, _):
+        return _PowerProfile.backward(ctx, dt)[0]
 
     @staticmethod
     def backward(ctx, G):
@@ -72,6 +84,8 @@ class _PowerProfile(torch.autograd.Function):
 
 def _profile(t, p):
     """exp(-t^p), in the place of t where no gradient is wanted."""
+    if torch.compiler.is_compiling():
+        return _PowerProfile.forward(t, p)
     return _PowerProfile.apply(t, p) if needs_grad(t) else exponential(t.pow_(p), -1, out=t)
 
 

@@ -107,6 +107,15 @@ def test_metrics_are_learned_beside_a_graph():
     *_, right = rfm_rounds(X, X[:, :1], w, Matern(1.5, sigma), 1)
     *_, found = rfm_rounds(X, X[:, :1], w, Matern(1.5, sigma.requires_grad_()), 1)
     torch.testing.assert_close(found.L, right.L)
+    found = learn_metric(X, X[:, :1], w, Matern(1.5, sigma))
+    assert not any(T.requires_grad for T in (found.last.L, *found.residuals.values()))
+
+
+def test_predictions_keep_gradients():
+    X, y = problem()
+    T = torch.from_numpy(X[:4]).requires_grad_()
+    for f in (RFMRegressor(n_rounds=1).fit(X, y).predict, RFMClassifier(n_rounds=1).fit(X, y > 0).decision_function):
+        assert torch.autograd.gradcheck(f, T, atol=1e-4)
 
 
 def test_gradients_for_a_data_frame():

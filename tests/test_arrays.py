@@ -7,13 +7,26 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from threadpoolctl import ThreadpoolController, threadpool_info
 
 from rfteach import arrays
+from rfteach.agop import RFMRegressor
 from rfteach.arrays import as_tensor, memory_budget, random_generator, row_blocks, tiles
 from rfteach.arrays import validate_input
+from rfteach.auto import AutoKernelRegressor
+from rfteach.centers import CentersRegressor
+from rfteach.chaos import SparsePCE
+from rfteach.conjugate import KernelRidgeRegressor, gram_cg
+from rfteach.eigenpro import EigenProRegressor
 from rfteach.estimators import Regressor
+from rfteach.features import fourier_features
+from rfteach.kernel_ridge import gram_path, gram_solve, gram_times
+from rfteach.kernels import Gaussian, Laplacian
+from rfteach.kpca import AnisotropicKernelPCA
+from rfteach.pca import GradientPCA, leading_components, reconstruction_error, reconstruction_gradient
+from rfteach.products import gram, thin_product
+from rfteach.streaming import StreamingRidge
 
 KINDS = {
     "list": (lambda A: A.tolist(), np.ndarray, np.float64),
@@ -100,6 +113,46 @@ def test_numpy_is_viewed_and_not_written_to():
 def test_bad_data_is_refused_by_name(X, error, words):
     with pytest.raises(error, match=words):
         as_tensor(X, name="Z")
+
+
+def test_a_sign_that_is_still_to_come_is_taken():
+    """A tensor may be a view of one with the other sign, whose memory says another number."""
+    Z = torch.complex(torch.rand(20, 2), torch.rand(20, 2)).to(torch.complex128)
+    X = Z.conj().imag
+    assert X.is_neg() and np.array_equal(as_tensor(X)[0].numpy(), -Z.imag.numpy())
+    for model in (StreamingRidge(), AutoKernelRegressor(time_budget=1e-9)):
+        assert torch.equal(model.fit(X, X[:, 0]).predict(X), model.fit(-Z.imag, -Z.imag[:, 0]).predict(-Z.imag))
+
+
+@pytest.mark.parametrize("model", [
+    StreamingRidge(), KernelRidgeRegressor(), EigenProRegressor(random_state=0), CentersRegressor(random_state=0),
+    RFMRegressor(n_rounds=1), SparsePCE(2), GradientPCA(2), AnisotropicKernelPCA(2)], ids=lambda model: type(model).__name__)
+def test_autocast_does_not_reach_estimators(model):
+    g = torch.Generator().manual_seed(0)
+    X = torch.randn(120, 4, generator=g)
+    y, ask = X[:, 0].sin() + X[:, 1], "predict" if hasattr(model, "predict") else "transform"
+    for method in ("fit", "partial_fit"):
+        if hasattr(model, method):
+            right = getattr(getattr(clone(model), method)(X, y), ask)(X)
+            with torch.autocast("cpu", torch.bfloat16):
+                said = getattr(getattr(clone(model), method)(X, y), ask)(X)
+                assert torch.is_autocast_enabled("cpu")
+            assert said.dtype == torch.float32 and torch.equal(said, right)
+
+
+@pytest.mark.parametrize("f", [
+    lambda X, U: fourier_features(X, U), lambda X, U: gram_times("gaussian", X, U, U), lambda X, U: thin_product(X, U[:4]),
+    lambda X, U: gram(X), lambda X, U: reconstruction_error(X, U), lambda X, U: reconstruction_gradient(X, U),
+    lambda X, U: gram_solve(Laplacian()(X), X, 0.1).coef, lambda X, U: gram_path(Laplacian()(X), X, lams=[0.1]).loo,
+    lambda X, U: gram_cg("laplacian", X, X, 0.1).coef, lambda X, U: leading_components(gram(X), 2).vectors,
+    lambda X, U: torch.autograd.grad(Gaussian()(X.requires_grad_(), U).sum(), X)[0]])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_autocast_does_not_reach_products(f, gradient):
+    g = torch.Generator().manual_seed(0)
+    X, U = torch.randn(60, 4, generator=g).requires_grad_(gradient), 3 * torch.randn(20, 4, generator=g)
+    right = f(X, U)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(f(X, U), right)
 
 
 def test_large_finite_numbers_pass():

@@ -333,7 +333,25 @@ def test_tensors_and_precisions():
         found = AutoKernelRegressor().fit(A, y).predict(A)
         assert type(found) is (torch.Tensor if isinstance(A, torch.Tensor) else np.ndarray)
         assert found.dtype == A.dtype
-        assert np.mean((np.asarray(found) - right) ** 2) < 0.01  # rounded rows may come in another order
+        assert np.mean((torch.as_tensor(found).detach().numpy() - right) ** 2) < 0.01  # rounded rows may come in another order
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_predictions_keep_gradients(gap):
+    """Of numbers; a gap has none, and a column that does not vary one of zero."""
+    X, y = problem(50)
+    X[:, 1] = 3.0
+    X[::7, 0] = np.nan if gap else 0.0
+    T = torch.from_numpy(X[:4] + 0.01)
+    some, model = ~T.isnan(), AutoKernelRegressor(**QUICK).fit(X, y)
+    f = lambda v: model.predict(T.masked_scatter(some, v))
+    v = T[some].requires_grad_()
+    assert torch.autograd.gradcheck(f, v)
+    np.testing.assert_allclose(f(v).detach(), model.predict(T), atol=1e-12)
+    whole = T.clone().requires_grad_()
+    model.predict(whole).sum().backward()
+    assert whole.grad.isfinite().all() and not whole.grad[~some].any() and whole.grad[:, 0].any()
+    assert torch.autograd.gradcheck(AutoKernelClassifier(**QUICK).fit(X, y > 0).decision_function, T[some[:, 0]].requires_grad_())
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 12])

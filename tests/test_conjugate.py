@@ -461,6 +461,13 @@ def test_a_bandwidth_that_wants_a_gradient(alpha):
         assert not model.kernel_.bandwidth.requires_grad and sigma.requires_grad
 
 
+@pytest.mark.parametrize("shape", [(40,), (40, 2)])
+def test_predictions_keep_gradients(shape):
+    rng = np.random.default_rng(0)
+    model = KernelRidgeRegressor(kernel="matern52").fit(rng.normal(size=(40, 2)), rng.normal(size=shape))
+    assert torch.autograd.gradcheck(model.predict, torch.from_numpy(rng.normal(size=(5, 2))).requires_grad_())
+
+
 def test_a_residual_of_zero_is_rounding():
     with pytest.warns(ConvergenceWarning, match="rounding in float64"):
         gram_cg("gaussian", [[0.0], [1.0]], [1.0, -1.0], 1.0, tol=1e-17, max_iter=1)

@@ -263,6 +263,18 @@ def test_products_by_tiles(kernel, budget, device):
     np.testing.assert_allclose(T.cpu(), right, atol=1e-4)
 
 
+@pytest.mark.parametrize("kernel", [Laplacian, Laplacian1, Gaussian], ids=lambda kernel: kernel.__name__)
+def test_products_keep_gradients(kernel):
+    X, U, C, sigma = (torch.rand(*shape, dtype=torch.float64) + 0.1 for shape in ((5, 2), (4, 2), (4, 3), (2,)))
+    f = lambda X, U, C, sigma: gram_times(kernel(sigma), X, U, C)
+    right, every = f(X, U, C, sigma), tuple(T.requires_grad_() for T in (X, U, C, sigma))
+    assert torch.autograd.gradcheck(f, every)
+    torch.testing.assert_close(f(*every), right)
+    assert gram_times(kernel(sigma), X.detach(), U.detach(), C.detach()[:, 0]).requires_grad
+    with torch.no_grad():
+        assert torch.equal(f(*every), right) and torch.equal(gram_times(kernel(sigma), X, X, X), f(X, X.clone(), X, sigma))
+
+
 @pytest.mark.parametrize("call, error, words", [
     (lambda K, y: gram_solve(K[:, :3], y, 1.0), ValueError, r"K must be square, got shape \(5, 3\)"),
     (lambda K, y: gram_solve(K, y[:4], 1.0), ValueError, "K and Y and w must have as many rows, got 5 and 4 and 5"),

@@ -153,8 +153,10 @@ def test_gradients(name):
     assert torch.autograd.gradcheck(lambda b: FAMILIES[name](b).frequencies(5, 2, 0), (bandwidth,))
     K = FAMILIES[name](bandwidth)(X)
     np.testing.assert_allclose(K.detach(), FAMILIES[name](bandwidth.detach())(X.detach()), atol=1e-15)
-    for grad in torch.autograd.grad(K.sum(), (X, bandwidth)):
+    for grad in (by_graph := torch.autograd.grad(K.sum(), (X, bandwidth))):
         assert torch.isfinite(grad).all()
+    by_function = torch.func.grad(lambda *t: FAMILIES[name](t[1])(t[0]).sum(), (0, 1))(X.detach(), bandwidth.detach())
+    torch.testing.assert_close(by_function, by_graph)
 
 
 @every_family

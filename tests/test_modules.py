@@ -151,6 +151,25 @@ def test_torch_export(name, dtype):
         assert out[0].dtype == np.float64 and agree(out, wanted, rtol), n
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("kernel", [
+    Gaussian(), Laplacian(), Laplacian1(), Cauchy(), Matern(1.5), Matern(2.5), Matern(0.8), PowerExponential(0.7),
+    PowerExponential1(0.7), PowerExponential(2.0)], ids=repr)
+def test_derivatives_of_all_kinds(kernel):
+    """Of what was exported, where no autograd was seen, and by functions; at a centre as well."""
+    module = to_module(rt.KernelRidgeRegressor(kernel, bandwidth=None, alpha=0.1).fit(X[:40], Y2[:40]))
+    rows = torch.from_numpy(np.vstack([NEW[:3], X[:1]]))
+    wanted = torch.autograd.functional.jacobian(module, rows)
+    torch.testing.assert_close(torch.func.jacrev(module)(rows), wanted)
+    for example in (rows, rows.clone().requires_grad_()):
+        program = torch.export.export(module, (example,)).module()
+        assert torch.equal(program(rows), module(rows))
+        torch.testing.assert_close(torch.autograd.functional.jacobian(program, rows), wanted)
+    if not isinstance(kernel, Laplacian1):
+        f = lambda rows: module(rows).square().sum()
+        torch.testing.assert_close(torch.func.hessian(f)(rows), torch.autograd.functional.hessian(f, rows))
+
+
 @pytest.fixture
 def quiet():
     logging.disable(logging.WARNING)

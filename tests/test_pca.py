@@ -56,6 +56,13 @@ def error_by_loops(X, u, alpha):
     return total + alpha * sum(float(a) ** 2 for a in u)
 
 
+def test_scores_keep_gradients():
+    X = 1e3 + data()
+    model, T = GradientPCA(2).fit(X), torch.from_numpy(X[:5]).requires_grad_()
+    assert torch.autograd.gradcheck(model.transform, T)
+    np.testing.assert_array_equal(model.transform(T).detach(), model.transform(X[:5]))
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_scikit_learns_contract(solver):
     with warnings.catch_warnings():

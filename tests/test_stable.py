@@ -77,8 +77,10 @@ def test_gradients(family, q, metric):
     assert torch.autograd.gradcheck(lambda b: family(q, b).frequencies(5, 2, 0), (bandwidth,))
     K = family(q, bandwidth)(X)
     np.testing.assert_allclose(K.detach(), family(q, bandwidth.detach())(X.detach()), atol=1e-14)
-    for grad in torch.autograd.grad(K.sum(), (X, bandwidth)):
+    for grad in (by_graph := torch.autograd.grad(K.sum(), (X, bandwidth))):
         assert torch.isfinite(grad).all()
+    by_function = torch.func.grad(lambda X, b: family(q, b)(X).sum(), (0, 1))(X.detach(), bandwidth.detach())
+    torch.testing.assert_close(by_function, by_graph)
 
 
 @every_case

@@ -35,7 +35,7 @@ from rfteach.chaos import SparsePCE, _loo_path, legendre_basis, loo_path, multi_
 from rfteach.datasets import ishigami, ishigami_moments, sobol_g, sobol_g_moments
 from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.harfe_regressor import HARFERegressor
-from rfteach.kernels import Laplacian
+from rfteach.kernels import Gaussian, Laplacian
 from rfteach.kpca import AnisotropicKernelPCA
 from rfteach.projected import ProjectedSurrogate
 from rfteach.sobol import sobol_indices
@@ -444,9 +444,14 @@ def test_gradients_are_kept_or_not_as_documented():
         model = SparsePCE((3, 2), bounds="unit", outside=outside).fit(X, y)
         assert torch.autograd.gradcheck(model.predict, (T,))
     assert torch.autograd.gradcheck(lambda U: legendre_basis(U, multi_indices(3, (3, 2))), (T,))
-    assert not AnisotropicKernelPCA().fit(X).transform(T).requires_grad
-    model = ProjectedSurrogate(budget=2, random_state=0).fit(X, y)
-    assert not model.predict(T).requires_grad and not model.transform(T).requires_grad
+    assert torch.autograd.gradcheck(AnisotropicKernelPCA(bandwidth=1.0).fit(X).transform, (T,))
+    for n_folds in (None, "auto"):
+        model = ProjectedSurrogate(n_reduced=2, budget=2, n_folds=n_folds, random_state=0).fit(X, y)
+        assert torch.autograd.gradcheck(model.predict, (T,), atol=1e-4) and torch.autograd.gradcheck(model.transform, (T,))
+        np.testing.assert_allclose(model.predict(T).detach(), model.predict(X[:5]), atol=1e-12)
+    for others in (dict(reduction=PCA(2)), dict(surrogate=LinearRegression())):
+        model = ProjectedSurrogate(search={"n_components": (1, 2)}, budget=2, n_folds=None, random_state=0, **others).fit(X, y)
+        assert not model.predict(T).requires_grad
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -595,6 +600,15 @@ def test_components_are_those_of_scikit_learn(solver, device):
     with memory_budget(1):
         np.testing.assert_allclose(ours.transform(X_new), Z, atol=1e-10)
     np.testing.assert_allclose(ours.transform(X), ours.eigenvectors_ * np.sqrt(ours.eigenvalues_), atol=1e-7)
+
+
+def test_a_bandwidth_of_components_may_want_a_gradient():
+    X, sigma = np.random.default_rng(1).random((60, 3)), torch.tensor(2.0, requires_grad=True)
+    right = AnisotropicKernelPCA(2, bandwidth=2.0).fit_transform(X)
+    for given in (dict(bandwidth=sigma), dict(kernel=Gaussian(sigma), bandwidth=None)):
+        model = AnisotropicKernelPCA(2, **given)
+        np.testing.assert_array_equal(model.fit_transform(X), right)
+        assert not model.kernel_.bandwidth.requires_grad and not model.transform(torch.from_numpy(X)).requires_grad
 
 
 def test_components_of_every_kind():
