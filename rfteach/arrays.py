@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ArrayLike', 'Array', 'Sparse', 'Seed', 'Device', 'Like', 'resolve_device', 'needs_grad', 'refuse_masked', 'as_tensor',
            'as_csr', 'validate_input', 'random_generator', 'memory_budget', 'block_bytes', 'row_blocks', 'tiles',
-           'empty', 'power_of_two', 'without_units', 'one_pool', 'all_or_nothing']
+           'empty', 'power_of_two', 'without_units', 'one_pool', 'in_own_dtype', 'all_or_nothing']
 
 # %% ../nbs/00a_arrays.ipynb #552b1cb1
 import math
@@ -613,8 +613,8 @@ _Method = TypeVar("_Method", bound=Callable)
 
 
 @contextmanager
-def _in_own_dtype() -> Iterator[None]:
-    """Products in the dtype of their factors, under autocast as well: ``with``, or ``@_in_own_dtype()`` above a function."""
+def in_own_dtype() -> Iterator[None]:
+    """Products in the dtype of their factors, under autocast as well: ``with``, or ``@in_own_dtype()`` above a function."""
     if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
         yield
         return
@@ -650,7 +650,7 @@ def all_or_nothing(method: _Method) -> _Method:
     def safe(self, *args, **kwargs):
         before = dict(vars(self))
         try:
-            with _in_own_dtype():
+            with in_own_dtype():
                 return method(self, *args, **kwargs)
         except BaseException:
             vars(self).clear()

@@ -18,7 +18,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
-from .arrays import Array, ArrayLike, _in_own_dtype, as_tensor, empty, power_of_two, row_blocks, tiles
+from .arrays import Array, ArrayLike, in_own_dtype, as_tensor, empty, power_of_two, row_blocks, tiles
 from .bandwidth import fit_kernel
 from .checks import flag, integer, number, same_rows
 from .copies import row_groups, row_hashes, spread_of_copies
@@ -276,7 +276,7 @@ def _preconditioners(root, w, lam, fit_intercept):
     return lambda R, live: precondition(R, of[live])
 
 
-@_in_own_dtype()
+@in_own_dtype()
 def gram_cg(
     kernel: Kernel | str,
     X: ArrayLike,

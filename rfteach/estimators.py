@@ -18,7 +18,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin, TransformerMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, _in_own_dtype, all_or_nothing, one_pool, power_of_two, validate_input
+from .arrays import Array, in_own_dtype, all_or_nothing, one_pool, power_of_two, validate_input
 from .checks import labels, number, targets, weights
 from .copies import merge_copies, row_hashes
 
@@ -108,7 +108,7 @@ class Regressor(MultiOutputMixin, RegressorMixin, Supervised):
             return values
         return float(values[0]) if np.ndim(values) == 1 else values[0]
 
-    @_in_own_dtype()
+    @in_own_dtype()
     def predict(self, X) -> Array:
         """The value of the fitted function at each row of X.
 
@@ -169,7 +169,7 @@ class Streaming(Supervised):
     def _grid(self):
         """Penalties (L,) to choose from; None for two per decade."""
 
-    @_in_own_dtype()
+    @in_own_dtype()
     def _solution(self):
         """c (N, k), intercept (k,) and penalty."""
         check_is_fitted(self)
@@ -231,7 +231,7 @@ class Classifier(ClassifierMixin, Supervised):
         if classes is not None and not first and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes must be those of the first call, {self.classes_}, got {np.unique(classes)}")
 
-    @_in_own_dtype()
+    @in_own_dtype()
     def decision_function(self, X) -> Array:
         """The fitted values: positive for the second of two classes, else one column for each.
 
@@ -255,7 +255,7 @@ class Classifier(ClassifierMixin, Supervised):
         out = self._predict(X, like)
         return like.restore(out[:, 0] if len(self.classes_) == 2 else out)
 
-    @_in_own_dtype()
+    @in_own_dtype()
     def predict(self, X) -> np.ndarray:
         """The label of each row of X, as an array (n,) of the dtype of ``classes_``; raises as `decision_function`."""
         check_is_fitted(self)
@@ -362,7 +362,7 @@ class DescendingClassifier(Descending, Classifier):
 class Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
     """The base of feature maps: rows in, rows of features out."""
 
-    @_in_own_dtype()
+    @in_own_dtype()
     def transform(self, X) -> Array:
         """The features of each row of X.
 

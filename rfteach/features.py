@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 from sklearn import config_context
 
-from .arrays import Array, ArrayLike, Seed, Sparse, _in_own_dtype, all_or_nothing, as_csr, as_tensor, empty, needs_grad
+from .arrays import Array, ArrayLike, Seed, Sparse, in_own_dtype, all_or_nothing, as_csr, as_tensor, empty, needs_grad
 from .arrays import random_generator, tiles
 from .bandwidth import fit_kernel
 from .checks import choice, integer, number, same_columns, same_rows
@@ -108,7 +108,7 @@ def n_components_bound(error: float, probability: float = 0.05, *, n_samples: in
 _INTO = {torch.cos: torch.cos, torch.sin: torch.sin, torch.tanh: torch.tanh, torch.relu: partial(torch.clamp, min=0)}
 
 
-@_in_own_dtype()
+@in_own_dtype()
 def wave_features(
     X: torch.Tensor | Sparse,
     W: torch.Tensor,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from .arrays import Array, ArrayLike, Like, _in_own_dtype, as_tensor, block_bytes, empty, needs_grad, power_of_two
+from .arrays import Array, ArrayLike, Like, in_own_dtype, as_tensor, block_bytes, empty, needs_grad, power_of_two
 from .checks import flag, integer, number, penalties, same_columns, same_rows
 from .kernels import Kernel, as_kernel
 from .products import thin_product
@@ -188,7 +188,7 @@ class GramPath:
         return self._home.dual(*_dual(self._spectrum, self._home.penalty(lam, self._spectrum.s.dtype)))
 
 
-@_in_own_dtype()
+@in_own_dtype()
 def gram_path(
     K: ArrayLike,
     Y: ArrayLike,
@@ -325,7 +325,7 @@ class DualRidge:
     residuals: Array | None
 
 
-@_in_own_dtype()
+@in_own_dtype()
 def gram_solve(
     K: ArrayLike,
     Y: ArrayLike,
@@ -411,7 +411,7 @@ def gram_solve(
     return DualRidge(*home.dual(a, b), residuals)
 
 # %% ../nbs/03f_kernel_ridge.ipynb #3f0a0034
-@_in_own_dtype()
+@in_own_dtype()
 def gram_times(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, C: ArrayLike) -> Array:
     """The functions ``Σ_j C_j k(x_j, ·)`` at the rows of X, from tiles of the kernel that fit the memory budget.
 

@@ -17,7 +17,7 @@ import torch
 from scipy.special import gammaincinv
 from sklearn.base import BaseEstimator
 
-from .arrays import Array, ArrayLike, Seed, _in_own_dtype, as_tensor, empty, needs_grad, random_generator, row_blocks
+from .arrays import Array, ArrayLike, Seed, in_own_dtype, as_tensor, empty, needs_grad, random_generator, row_blocks
 from .arrays import tiles
 from .checks import integer, number, same_columns
 from .products import add_products
@@ -126,7 +126,7 @@ class _SquaredDistances(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    @_in_own_dtype()
+    @in_own_dtype()
     def backward(ctx, G):
         X, Y, bandwidth = ctx.saved_tensors
         center = Y.detach().mean(0)

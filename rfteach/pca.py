@@ -19,14 +19,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import Array, ArrayLike, Seed, _in_own_dtype, all_or_nothing, as_tensor, empty, needs_grad, one_pool
+from .arrays import Array, ArrayLike, Seed, in_own_dtype, all_or_nothing, as_tensor, empty, needs_grad, one_pool
 from .arrays import random_generator, row_blocks
 from .checks import choice, flag, integer, number, same_columns
 from .estimators import Transformer
 from .pca_engine import Oja, Scatter
 
 # %% ../nbs/09a_pca.ipynb #86af39c0
-@_in_own_dtype()
+@in_own_dtype()
 def reconstruction_error(X: ArrayLike, u: ArrayLike, alpha: float = 0.0) -> Array:
     """The objective (9.1), or (9.15) for several components, of data taken as they are.
 
@@ -65,7 +65,7 @@ def reconstruction_error(X: ArrayLike, u: ArrayLike, alpha: float = 0.0) -> Arra
     return like.restore(total)
 
 
-@_in_own_dtype()
+@in_own_dtype()
 def reconstruction_gradient(X: ArrayLike, u: ArrayLike, alpha: float = 0.0) -> Array:
     """The gradient (9.3) of `reconstruction_error` with respect to u, or (9.16) for several components.
 
@@ -144,7 +144,7 @@ def _symmetric(C):
 
 # %% ../nbs/09a_pca.ipynb #110a2d07
 @one_pool()
-@_in_own_dtype()
+@in_own_dtype()
 def leading_components(
     C: torch.Tensor | tuple[Callable, torch.dtype, torch.device, int],
     k: int,
@@ -374,7 +374,7 @@ class _Reconstruction(Transformer):
     def _transform(self, X):
         return _scores(X, self.components_, self.mean_, self.scale_)
 
-    @_in_own_dtype()
+    @in_own_dtype()
     def inverse_transform(self, Z) -> Array:
         """Rows (n, d) from scores (n, k), in the kind of Z: rows that were transformed, as the model rebuilds them."""
         check_is_fitted(self)

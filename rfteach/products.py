@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import conv2d, pad
 
-from .arrays import Device, _in_own_dtype, block_bytes, empty, needs_grad, row_blocks
+from .arrays import Device, in_own_dtype, block_bytes, empty, needs_grad, row_blocks
 
 # %% ../nbs/00h_products.ipynb #0b0d0007
 @cache
@@ -44,7 +44,7 @@ def _by_convolution(n, m, k, *tensors):
 def _convolved(X, Y, v=None):
     """X Yᵀ + v: an image with a pixel for each row of X and m filters of one pixel, in float32 under autocast as well."""
     image, filters = X.contiguous().view(1, len(X), 1, -1), Y.contiguous().view(len(Y), 1, 1, -1)
-    with _in_own_dtype():
+    with in_own_dtype():
         # one pixel has nothing to dilate; but with a single thread PyTorch asks oneDNN for dilated filters only
         return conv2d(image.permute(0, 3, 1, 2), filters.permute(0, 3, 1, 2), v, dilation=(1, 2))[0, :, :, 0].T
 
@@ -141,7 +141,7 @@ def symmetric_(G: torch.Tensor) -> torch.Tensor:
     return G
 
 
-@_in_own_dtype()
+@in_own_dtype()
 def gram(B: torch.Tensor) -> torch.Tensor:
     """BᵀB, by half of the products."""
     if needs_grad(B):
@@ -151,7 +151,7 @@ def gram(B: torch.Tensor) -> torch.Tensor:
     return symmetric_(G)
 
 # %% ../nbs/00h_products.ipynb #0b0d000f
-@_in_own_dtype()
+@in_own_dtype()
 def thin_product(A: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     """A @ c for A (n, m) and few columns c (m, r): as (cᵀAᵀ)ᵀ, of more than two columns with zeros up to a multiple of four.
 
