@@ -97,7 +97,8 @@ class _Auto(Model):
         Z = torch.from_numpy(Z if Z.shape[1] else np.zeros((len(Z), 1))).to(T.device)  # nothing varies
         if not reset and isinstance(X, torch.Tensor) and needs_grad(X) and len(self._table.inputs_):
             inputs, A = self._table.inputs_, X.to(Z)[:, self._table.inputs_]
-            slopes = np.where(np.diff(inputs, prepend=-1) > 0, 1 / self._table.scale_[inputs], 0)  # a number comes before its gaps
+            first = np.diff(inputs, prepend=-1) > 0  # a number comes before its gaps
+            slopes = np.where(first, 1 / self._table.scale_[inputs], 0)
             Z = Z + ((A - A.detach()) * torch.from_numpy(np.nan_to_num(slopes)).to(Z)).nan_to_num(0)
         return Z, like
 

@@ -367,8 +367,8 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
     The default reduction takes memory for n² numbers and time for at least n²d in each evaluation, of a row as many numbers as
     there are rows to predict it, and all of that again for each part that is left out: with many rows, fit to a part of them.
     Ctrl-C ends the search by swarm, and the fit goes on with the best parameters of the rounds that were whole. Fits run on the
-    CPU, as scikit-learn's do; predictions and reduced inputs keep gradients where reduction and surrogate are of this package. With
-    fewer than eight rows the error is that on the rows of the fit.
+    CPU, as scikit-learn's do; predictions and reduced inputs keep gradients where reduction and surrogate are of this
+    package. With fewer than eight rows the error is that on the rows of the fit.
 
     References
     ----------
