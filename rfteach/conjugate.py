@@ -18,7 +18,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
-from .arrays import Array, ArrayLike, in_own_dtype, as_tensor, empty, power_of_two, row_blocks, tiles
+from .arrays import Array, ArrayLike, as_tensor, empty, in_own_dtype, power_of_two, row_blocks, tiles
 from .bandwidth import fit_kernel
 from .checks import flag, integer, number, same_rows
 from .copies import row_groups, row_hashes, spread_of_copies

@@ -18,7 +18,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin, TransformerMixin
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, in_own_dtype, all_or_nothing, one_pool, power_of_two, validate_input
+from .arrays import Array, all_or_nothing, in_own_dtype, one_pool, power_of_two, validate_input
 from .checks import labels, number, targets, weights
 from .copies import merge_copies, row_hashes
 

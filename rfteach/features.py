@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 from sklearn import config_context
 
-from .arrays import Array, ArrayLike, Seed, Sparse, in_own_dtype, all_or_nothing, as_csr, as_tensor, empty, needs_grad
+from .arrays import Array, ArrayLike, Seed, Sparse, all_or_nothing, as_csr, as_tensor, empty, in_own_dtype, needs_grad
 from .arrays import random_generator, tiles
 from .bandwidth import fit_kernel
 from .checks import choice, integer, number, same_columns, same_rows

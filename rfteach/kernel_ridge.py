@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from .arrays import Array, ArrayLike, Like, in_own_dtype, as_tensor, block_bytes, empty, needs_grad, power_of_two
+from .arrays import Array, ArrayLike, Like, as_tensor, block_bytes, empty, in_own_dtype, needs_grad, power_of_two
 from .checks import flag, integer, number, penalties, same_columns, same_rows
 from .kernels import Kernel, as_kernel
 from .products import thin_product

@@ -17,7 +17,7 @@ import torch
 from scipy.special import gammaincinv
 from sklearn.base import BaseEstimator
 
-from .arrays import Array, ArrayLike, Seed, in_own_dtype, as_tensor, empty, needs_grad, random_generator, row_blocks
+from .arrays import Array, ArrayLike, Seed, as_tensor, empty, in_own_dtype, needs_grad, random_generator, row_blocks
 from .arrays import tiles
 from .checks import integer, number, same_columns
 from .products import add_products

@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import Array, ArrayLike, Seed, in_own_dtype, all_or_nothing, as_tensor, empty, needs_grad, one_pool
+from .arrays import Array, ArrayLike, Seed, all_or_nothing, as_tensor, empty, in_own_dtype, needs_grad, one_pool
 from .arrays import random_generator, row_blocks
 from .checks import choice, flag, integer, number, same_columns
 from .estimators import Transformer

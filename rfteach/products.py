@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import conv2d, pad
 
-from .arrays import Device, in_own_dtype, block_bytes, empty, needs_grad, row_blocks
+from .arrays import Device, block_bytes, empty, in_own_dtype, needs_grad, row_blocks
 
 # %% ../nbs/00h_products.ipynb #0b0d0007
 @cache
