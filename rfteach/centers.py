@@ -549,7 +549,6 @@ class _AtCenters(Descending):
         few = first and np.ndim(self.centers) == 0 and len(descent.Z) < self.centers and len(first[0]) < 2 * self.centers
         self._descent, self._first = descent, (first[0].clone(), first[1].clone(), first[2]) if few else None
 
-    @torch.no_grad()
     def _predict(self, X, like):
         return self._descent.values(X, self._descent.mean).double().add_(self._descent.intercept)
 

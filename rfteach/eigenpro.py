@@ -115,13 +115,12 @@ class _Parameters(Descending):
 
     def _validate(self, X, reset):
         X, like = super()._validate(X, reset)
-        return (X if self.dtype is None else X.to(_DTYPES[_word(self.dtype)])).detach(), like
+        return (X if self.dtype is None else X.to(_DTYPES[_word(self.dtype)])), like
 
 # %% ../nbs/08d_eigenpro.ipynb #d3522ff3
 class _Fitted(_Parameters):
     """What an estimator shows of its descent, and how it predicts."""
 
-    @torch.no_grad()
     def _predict(self, X, like):
         descent = self._descent
         return descent.space.values(X.to(descent.c), descent.result).double().add_(descent.intercept)

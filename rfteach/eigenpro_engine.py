@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
-from .arrays import block_bytes, empty
+from .arrays import block_bytes, empty, needs_grad
 from .bandwidth import fit_kernel
+from .estimators import Transformer
 from .features import row_features
 from .kernel_ridge import tile_times
 from .preconditioning import Momentum, Preconditioner, critical_batch_size, eigenpro_step
@@ -51,7 +52,7 @@ class KernelSpace:
 
     def values(self, X, c):
         """The functions (n, r) with coefficients c at X, from tiles of the kernel that fit the memory budget."""
-        return tile_times(self.fill(X), X, c)
+        return self.kernel.gram(X, self.centers) @ c if needs_grad(X) else tile_times(self.fill(X), X, c)
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #f52e4b77
 class FeatureSpace:
@@ -89,6 +90,9 @@ class FeatureSpace:
 
     def values(self, X, c):
         """The functions (n, r) with coefficients c at X, 512 rows at a time."""
+        if needs_grad(X) and isinstance(self.feature_map, Transformer):
+            return self.feature_map.transform(X).to(c) @ c
+        X = X.detach()
         features, out = self.features(X), X.new_empty(len(X), c.shape[1])
         A = X.new_empty(min(512, len(X)), self.n_columns)
         for a in range(0, len(X), 512):

@@ -324,7 +324,7 @@ class DescendingRegressor(Descending, Regressor):
         self._check()
         first = not self.__sklearn_is_fitted__()
         X, _ = self._validate(X, reset=first)
-        self._absorb(X, self._piece(y, X, first))
+        self._absorb(X.detach(), self._piece(y, X, first))
         return self._passed()
 
 
@@ -355,7 +355,7 @@ class DescendingClassifier(Descending, Classifier):
         first = not self.__sklearn_is_fitted__()
         X, _ = self._validate(X, reset=first)
         self._check_classes(classes, first)
-        self._absorb(X, self._targets(y, X, first, classes))
+        self._absorb(X.detach(), self._targets(y, X, first, classes))
         return self._passed()
 
 # %% ../nbs/00c_estimators.ipynb #70541cc0

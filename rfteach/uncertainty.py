@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from .arrays import Array, ArrayLike, Like, Seed, as_tensor, needs_grad, power_of_two, random_generator, row_blocks
+from .arrays import Array, ArrayLike, Like, Seed, as_tensor, power_of_two, random_generator, row_blocks
 from .checks import flag, integer, number, same_columns, same_rows, system, weights
 from .features import RandomFourierFeatures
 from .kernel_ridge import gram_solve, gram_times
@@ -232,7 +232,7 @@ class Paths:
         X, like = as_tensor(X, name="X")
         same_columns(X=X, rows=self.rows)
         X = X.to(self.rows)
-        update = self.kernel.gram(X, self.rows) @ self.coef if needs_grad(X) else gram_times(self.kernel, X, self.rows, self.coef)
+        update = gram_times(self.kernel, X, self.rows, self.coef)
         return like.restore(self.features.transform(X) @ self.prior + update + self.intercept)
 
 

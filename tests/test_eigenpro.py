@@ -31,7 +31,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from rfteach import centers, eigenpro_engine, eigenpro_training, preconditioning
 from rfteach.arrays import memory_budget
-from rfteach.centers import CentersRegressor
+from rfteach.centers import CentersClassifier, CentersRegressor
 from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
 from rfteach.eigenpro_engine import (FeatureSpace, KernelSpace, Rows, most_directions, open_space, plan, preconditioner_for,
                                      subsample_size)
@@ -2616,3 +2616,23 @@ def test_checkpoint_that_lacks_an_entry(tmp_path, entry):
 def test_early_stopping_is_true_or_false(bad):
     with pytest.raises(TypeError, match=f"early_stopping must be True or False, got {bad!r}"):
         EigenProRegressor(early_stopping=bad).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("model", [
+    EigenProRegressor(), EigenProRegressor(kernel="laplacian"), EigenProClassifier(), CentersRegressor(20), CentersClassifier(20),
+    EigenProRegressor(feature_map=RandomFourierFeatures(random_state=0)),
+    EigenProRegressor(feature_map=FunctionTransformer(np.sin))], ids=lambda m: repr(m)[:70])
+def test_predictions_keep_gradients(model):
+    """Those that the library computes itself; a map that takes arrays has none. What is kept of pieces does not require one."""
+    X = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 3))).requires_grad_()
+    y = torch.sin(X[:, 0].detach()) + X[:, 1].detach() ** 2
+    y = y > 0.5 if hasattr(model, "decision_function") else y
+    model = clone(model).set_params(random_state=0).fit(X, y)
+    values = getattr(model, "decision_function", model.predict)
+    points = X[:3].detach().clone().requires_grad_()
+    if isinstance(model.get_params().get("feature_map"), FunctionTransformer):
+        assert not values(points).requires_grad
+    else:
+        assert torch.autograd.gradcheck(values, points, atol=1e-5)
+    model.partial_fit(X, y)
+    assert not values(points.detach()).requires_grad

@@ -44,7 +44,7 @@ SETTINGS = [
     "experiments", "exponents", "extra", "factor", "factor_solve.B", "factor_solve.L",
     "factorise.means", "factorise.w", "factors", "facts", "fail", "family",
     "feature_map.model", "figsize", "find_widths.w", "fingerprint.run", "finite", "fit",
-    "fit_intercept", "folder", "form", "form_of_data.model", "found", "friedman_errors.model", "function",
+    "fit_intercept", "fits_float32.y", "folder", "form", "form_of_data.model", "found", "friedman_errors.model", "function",
     "functions", "gain", "gated", "gather", "go_on", "grade.seconds", "gram.B",
     "gram_cg.w", "gram_cg_shared.w", "gram_cg_without.w", "group", "grow", "handed", "head",
     "heads", "height", "held", "input_features", "inputs", "is_causal", "item_bytes",
