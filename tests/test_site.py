@@ -175,10 +175,11 @@ def test_a_module_of_specifications_has_no_entries(rooms):
 
 
 def test_shown_code_leaves_the_docstring_to_the_api_entry(rooms):
-    lines = ['class Room:', '    """Short.', '', '    Long.', '    """', '', '    def enter(self):',
-             '        """Go in.', '', '        Long."""', '        return 1', '',
-             '    def _inner(self):', '        """Kept.', '        """']
-    short = [*lines[:1], '    """Short."""', *lines[5:7], '        """Go in."""', *lines[10:]]
+    lines = ['class Room:', '    """Short,', '    in two lines.', '', '    Long.', '    """', '', '    def enter(self):',
+             '        """Go in.', '', '        Long."""', '        return 1', '', '    def leave(self):',
+             '        """Go out,', '        all of it."""', '',
+             '    def _inner(self):', '        """Kept.', '', '        Long."""']
+    short = [*lines[:2], '    in two lines."""', *lines[6:8], '        """Go in."""', *lines[11:]]
     for directive, expected in {"exports": short, "export": lines}.items():
         cell = f"#| {directive}\n" + "\n".join(lines)
         assert page("#| default_exp rooms", cell, root=rooms)[0].source.split("\n") == expected
