@@ -111,16 +111,11 @@ def shortened(code, public):
 
 
 def api(module, public, code):
-    """Return the API entries of the `public` names that `code` defines, as a Markdown cell."""
+    """Return the API entries of the `public` functions and classes that `code` defines, as a Markdown cell."""
     entries = []
     for node in ast.parse(code).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names = [node.name]
-            directive = "autoclass" if isinstance(node, ast.ClassDef) else "autofunction"
-        else:
-            targets = getattr(node, "targets", [getattr(node, "target", None)])
-            names, directive = [t.id for t in targets if isinstance(t, ast.Name)], "py:data"
-        entries += [f"   .. {directive}:: {name}" for name in names if name in public]
+        if getattr(node, "name", None) in public:
+            entries += [f"   .. auto{'class' if isinstance(node, ast.ClassDef) else 'function'}:: {node.name}"]
     if not entries:
         return []
     text = "\n".join([f".. py:currentmodule:: {module}", "", ".. container:: api", "", *entries])

@@ -3,6 +3,7 @@
 The pages are opened with ``file://``, as a reader without network opens them.
 """
 
+import ast
 import os
 import re
 import shutil
@@ -133,7 +134,7 @@ def test_exported_cells_are_folded_and_taught_ones_are_shown(rooms):
     assert all("hide-input" in cells[k].metadata["tags"] for k in (0, 3))
     assert re.findall(r"\S+:: .*", cells[2].source)[::2] == [
         "py:currentmodule:: rfteach.rooms", "autofunction:: f"]
-    assert re.findall(r"\S+:: .*", cells[4].source)[2:] == ["autoclass:: Room", "py:data:: SIZE"]
+    assert re.findall(r"\S+:: .*", cells[4].source)[2:] == ["autoclass:: Room"], "of a constant there is nothing to say"
 
 
 def test_imports_are_folded():
@@ -488,13 +489,37 @@ def test_api_stands_beside_its_derivation(seen):
             if stem is None or "." in stem:  # modules in a folder are not public
                 continue
             module = f"{INI['lib_name']}.{stem}"
-            entries = {f"{module}.{n}" for n in public_names(ROOT / INI["lib_path"] / f"{stem}.py")}
+            file = ROOT / INI["lib_path"] / f"{stem}.py"
+            named = {getattr(node, "name", None) for node in ast.parse(file.read_text(encoding="utf-8")).body}
+            entries = {f"{module}.{n}" for n in named.intersection(public_names(file))}
             assert not entries - set(seen[name].ids), f"{name} lacks API entries"
             if entries:
                 source = f"_modules/{INI['lib_name']}/{stem}.html"
                 assert any(link.endswith(source) for link in seen[name].links)
                 assert any(link.endswith(f"{INI['lib_path']}/{stem}.py") and "github" in link
                            for link in seen[source].links)
+
+
+def test_parameters_with_one_text_are_one_entry(site):
+    page = (site / "00d_datasets.html").read_text("utf-8")
+    assert "<strong>low, high</strong> (<em>float, default -4.0 and 4.0</em>)" in page
+
+
+def test_a_function_with_rules_for_classes_has_one_signature(site):
+    page = (site / "14b_modules.html").read_text("utf-8")
+    assert page.count('<span class="pre">predictor</span></span><span class="sig-paren">') == 1
+
+
+def test_a_page_says_once_what_its_classes_share(seen, site, tab):
+    """At the class that has it; the contents of the page have functions and classes."""
+    assert "rfteach.kernels.Kernel.gram" in seen["01_kernels.html"].ids
+    assert "rfteach.kernels.Gaussian.gram" not in seen["01_kernels.html"].ids
+    assert "rfteach.eigenpro.EigenProRegressor.fit" in seen["08d_eigenpro.html"].ids
+    tab.goto((site / "01_kernels.html").as_uri())
+    said = tab.locator("dd", has_text="The Laplacian kernel").get_by_text("Methods that are not listed are those of")
+    assert said.locator("a").get_attribute("href") == "#rfteach.kernels.Matern"
+    links = tab.eval_on_selector_all(".toc-tree a", "all => all.map(a => a.hash)")
+    assert "#rfteach.kernels.Kernel" in links and not [link for link in links if link.startswith("#rfteach.kernels.Kernel.")]
 
 
 def test_search_finds_bochner(site, tab):
