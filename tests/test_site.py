@@ -744,6 +744,11 @@ def test_search_puts_the_page_on_a_subject_first(words, first, site, tab):
     assert results(site, tab, words)[0] == first
 
 
+@pytest.mark.parametrize("words, found", [("nystrom", "05_rbf"), ("levy", "01_kernels"), ("mucke", "08d_eigenpro")])
+def test_search_does_without_accents(words, found, site, tab):
+    assert f"{found}.html" in [link.partition("#")[0] for link in results(site, tab, words)]
+
+
 def test_search_for_a_title_finds_its_chapter_first(site, tab):
     results(site, tab, "Bochner")
     first = "title => Search._performSearch(...Search._parseQuery(title)).at(-1)[0]"
