@@ -21,6 +21,8 @@ from book import chapter, document, front, printed
 from build import SiteError, build, contents, directives, folded, only_imports, pages, public_names, settings, translate
 from pypdf import PdfReader
 
+from rfteach.plots import Slider
+
 ROOT = Path(__file__).absolute().parent.parent
 INI = settings(ROOT)
 CHAPTERS = [name for _, names in contents(ROOT) for name in names]
@@ -637,6 +639,28 @@ def test_without_scripts_and_on_paper_there_is_the_still(name, site, browser, ta
     tab.pdf()
     assert tab.evaluate("window.printed") == [stills[0], 0]
     assert box.evaluate(STATE)["at"] == 0 and box.locator("input").is_visible()
+
+
+def test_a_still_says_which_frame_it_is(browser):
+    """On paper and without scripts; on the screen the control says it."""
+    html = Slider("waves N", ("1", "2 · error < 1"), (b"", b""), 1, "A line.")._repr_mimebundle_()["text/html"]
+    for scripts in (False, True):
+        context = browser.new_context(java_script_enabled=scripts)
+        tab = context.new_page()
+        tab.set_content(html)
+        assert tab.get_by_text("waves N: 2 · error < 1").is_visible() is not scripts
+        if scripts:
+            tab.locator("input").press("Home")
+            seen = "dispatchEvent(new Event('{}')), document.querySelector('.slider').innerText.trim()"
+            assert tab.evaluate(seen.format("beforeprint")) == "waves N: 2 · error < 1"
+            assert tab.evaluate(seen.format("afterprint")).split() == ["waves", "N", "1"]
+        context.close()
+
+
+@pytest.mark.parametrize("name, asked", [("00e_plots", True), ("06c_bpdn", False)])
+def test_a_slider_asks_where_the_text_above_does_not(name, asked, site, tab):
+    tab.goto((site / f"{name}.html").as_uri())
+    assert tab.locator(".slider > p:first-child").is_visible() is asked
 
 
 def test_light_and_dark(site, tab):
