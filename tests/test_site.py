@@ -9,11 +9,13 @@ import re
 import shutil
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 import yaml
@@ -807,6 +809,42 @@ def test_the_copy_button_is_seen_by_those_who_use_the_keyboard(site, tab):
     assert tab.evaluate("getComputedStyle(document.activeElement).opacity") == "1"
 
 
+def test_the_search_field_shows_that_it_is_used(site, tab):
+    tab.goto((site / "index.html").as_uri())
+    outline = "getComputedStyle(document.querySelector('.sidebar-search-container')).outlineStyle"
+    assert tab.evaluate(outline) == "none"
+    tab.focus(".sidebar-search")
+    assert tab.evaluate(outline) == "solid"
+
+
+def test_the_sidebar_shows_where_the_reader_is(site, tab):
+    tab.goto((site / "15m_benchmarks.html").as_uri())
+    tab.evaluate("window.ready")
+    box = tab.locator(".sidebar-tree .current-page > a").bounding_box()
+    assert 100 < box["y"] < 800 and tab.evaluate("scrollY") == 0
+
+
+def test_what_scrolls_has_a_shadow_at_its_edge(site, tab):
+    """As its picture shows: darker at the right, and no longer when it is scrolled to the end."""
+    tab.goto((site / "08d_eigenpro.html").as_uri())
+    tab.evaluate("window.ready")
+    tab.add_style_tag(content=".cell_output pre, .cell_output pre * { color: transparent !important; }")
+    wide = tab.evaluate_handle("""
+        [...document.querySelectorAll(".cell_output pre")].find((pre) => pre.scrollWidth > pre.clientWidth + 1)""")
+    pictures = []
+    for left in (0, 1e6):
+        wide.evaluate("(pre, left) => { pre.scrollLeft = left; }", left)
+        picture = plt.imread(BytesIO(wide.as_element().screenshot()))[5, :, :3].mean(1)
+        pictures.append(picture[-2] < picture[picture.size // 2] - 0.05)
+    assert pictures == [True, False]
+
+
+def test_dates_and_brackets_stay_with_what_they_belong_to(site):
+    assert '<span class="joined">2026-' in (site / "15m_benchmarks.html").read_text("utf-8")
+    text = "".join((site / name).read_text("utf-8") for name in PAGES)
+    assert '<span class="joined">(<span class="math' in text and '>(<span class="math' not in text.replace('"joined">(', "")
+
+
 def test_folds_are_announced_by_their_own_words(site, tab):
     tab.goto((site / "02_features.html").as_uri())
     folds = tab.locator("div.cell details.hide > summary")
@@ -829,6 +867,18 @@ def test_a_page_prints_as_a_handout(site, tab):
         assert answer.locator("summary").is_visible(), "answers to choose from are printed"
         assert not answer.locator("p").is_visible(), "what is said to an answer is not printed"
     assert not tab.locator("summary", has_text="What happens").first.is_visible()
+
+
+def test_sheets_break_at_good_places(site, tab):
+    tab.goto((site / "01_kernels.html").as_uri())
+    tab.emulate_media(media="print")
+
+    def style(selector, name):
+        return set(tab.eval_on_selector_all(selector, f"all => all.map(e => getComputedStyle(e).{name})"))
+
+    assert style("article table:has(thead .math)", "breakInside") == {"avoid"}
+    assert style(".api p.rubric, .api > dl > dd > dl.field-list > dt", "breakAfter") == {"avoid"}
+    assert style(".api pre", "orphans") == style(".api pre", "widows") == {"4"}
 
 
 def test_parts_of_the_book_know_their_number_and_their_neighbours(site):
