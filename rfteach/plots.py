@@ -227,6 +227,7 @@ def show_gram(ax: Axes, K: ArrayLike, title: str | None = None, vmin: float = 0,
 _SLIDER = """\
 (() => {
   const box = document.currentScript.parentElement, image = box.querySelector("img"), alt = image.alt;
+  const still = image.nextElementSibling;
   const {label, said, start, frames} = FRAMES;
   const make = (tag, settings) => Object.assign(document.createElement(tag), settings);
   const row = make("label", {style: "display: flex; flex-wrap: wrap; align-items: center; gap: 0.3em 0.8em; margin: 0.6em 0"});
@@ -244,8 +245,9 @@ _SLIDER = """\
   row.append(make("span", {textContent: label}), range, out);
   image.before(row);
   range.addEventListener("input", () => show(range.value));
-  addEventListener("beforeprint", () => { row.style.display = "none"; show(start); });
-  addEventListener("afterprint", () => { row.style.display = "flex"; show(range.value); });
+  addEventListener("beforeprint", () => { row.style.display = "none"; still.hidden = false; show(start); });
+  addEventListener("afterprint", () => { row.style.display = "flex"; still.hidden = true; show(range.value); });
+  still.hidden = true;
   show(start);
 })();
 """
@@ -288,6 +290,7 @@ class Slider:
         values = json.dumps(values, ensure_ascii=False, indent=0).replace("</", r"<\/")
         html = (f'<div class="slider">\n{ask}<img src="data:image/png;base64,{coded[self.start]}" '
                 f'alt="{escape(self.alt)}" style="max-width: 100%">\n'
+                f'<p>{escape(self.label)}: {escape(self.said[self.start])}</p>\n'
                 f'<script>\n{_SLIDER.replace("FRAMES", values)}</script>\n</div>')
         return {"text/html": html, "image/png": coded[self.start], "text/plain": repr(self)}
 

@@ -95,7 +95,7 @@ def public_names(module):
 
 
 def shortened(code, public):
-    """Return `code` with the first line only of the docstrings that the API entry shows in full."""
+    """Return `code` with the first paragraph only of the docstrings that the API entry shows in full."""
     lines = code.split("\n")
     for top in reversed(ast.parse(code).body):
         if getattr(top, "name", None) in public:
@@ -104,22 +104,18 @@ def shortened(code, public):
                 named = re.match("[^_]|__call__", getattr(node, "name", "_"))
                 if named and ast.get_docstring(node):
                     first, last = node.body[0].lineno - 1, node.body[0].end_lineno
-                    if last - first > 1:
-                        lines[first:last] = [lines[first] + re.search("[\"']{3}", lines[first])[0]]
+                    end = next((k for k in range(first, last) if not lines[k].strip()), last)
+                    if end < last:
+                        lines[first:last] = [*lines[first:end - 1], lines[end - 1] + re.search("[\"']{3}", lines[first])[0]]
     return "\n".join(lines)
 
 
 def api(module, public, code):
-    """Return the API entries of the `public` names that `code` defines, as a Markdown cell."""
+    """Return the API entries of the `public` functions and classes that `code` defines, as a Markdown cell."""
     entries = []
     for node in ast.parse(code).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names = [node.name]
-            directive = "autoclass" if isinstance(node, ast.ClassDef) else "autofunction"
-        else:
-            targets = getattr(node, "targets", [getattr(node, "target", None)])
-            names, directive = [t.id for t in targets if isinstance(t, ast.Name)], "py:data"
-        entries += [f"   .. {directive}:: {name}" for name in names if name in public]
+        if getattr(node, "name", None) in public:
+            entries += [f"   .. auto{'class' if isinstance(node, ast.ClassDef) else 'function'}:: {node.name}"]
     if not entries:
         return []
     text = "\n".join([f".. py:currentmodule:: {module}", "", ".. container:: api", "", *entries])

@@ -6,6 +6,8 @@ from importlib.metadata import files
 from pathlib import Path
 
 from docutils.nodes import SkipNode
+from sphinx.addnodes import desc_signature
+from sphinx.util import inspect
 
 HERE = Path(__file__).absolute().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -33,8 +35,9 @@ autodoc_default_options = {"members": True, "inherited-members": True, "member-o
 autodoc_typehints = "none"
 autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = False
+inspect.is_singledispatch_function = lambda obj: False  # what is registered has the same signature
 default_role = "py:obj"
-napoleon_google_docstring = napoleon_use_rtype = False
+napoleon_google_docstring = napoleon_use_rtype = napoleon_use_param = False
 napoleon_custom_sections = [("Attributes", "params_style")]
 add_module_names = False
 smartquotes_action = "D"  # dashes in docstrings; MyST sets the quotes of the text
@@ -118,16 +121,41 @@ def name_folds(app, page, template, context, doctree):
 
 
 def keep_punctuation(app, page, template, context, doctree):
-    """Keep what follows a formula without a space on its line."""
-    formula = r'<span class="math notranslate nohighlight">[^<]*</span>'
-    context["body"] = re.sub(rf"({formula}[^\w\s<&][^\s<&]{{0,3}})", r'<span class="joined">\1</span>', context.get("body", ""))
+    """Keep what follows a formula without a space on its line, an opening bracket before it, and a date whole."""
+    formula, mark = r'<span class="math notranslate nohighlight">[^<]*</span>', r"[^\w\s<&][^\s<&]{0,3}"
+    context["body"] = re.sub(rf"([(\[“]{formula}(?:{mark})?|{formula}{mark}|(?<=>)\d{{4}}-\d\d-\d\d(?=<))",
+                             r'<span class="joined">\1</span>', context.get("body", ""))
+
+
+def public_base(cls):
+    """Return the next class above `cls` that is public in the same module, None where there is none."""
+    public = getattr(sys.modules[cls.__module__], "__all__", [])
+    return next((base for base in cls.__mro__[1:] if base.__module__ == cls.__module__ and base.__name__ in public), None)
 
 
 def skip_member(app, what, name, obj, skip, options):
-    """Leave out what other libraries' base classes have, and what scikit-learn makes for metadata routing."""
+    """Leave out what is documented at a class above on the page, what other libraries' base classes have, and what
+    scikit-learn makes for metadata routing.
+    """
+    there = app.env.current_document
+    base = public_base(getattr(sys.modules[there.autodoc_module], there.autodoc_class))
     home = getattr(getattr(obj, "fget", obj), "__module__", None) or ini["lib_name"]
     routing = name.startswith("set_") and name.endswith("_request")
-    return True if routing or not home.startswith(ini["lib_name"]) else None
+    return True if routing or not home.startswith(ini["lib_name"]) or getattr(base, name, None) is obj else None
+
+
+def name_base(app, what, name, obj, options, lines):
+    """Say where that is."""
+    if what == "class" and (base := public_base(obj)):
+        first = [*lines, ""].index("")  # below the summary
+        lines[first:first] = ["", f"Methods that are not listed are those of `{base.__name__}`."]
+
+
+def shorten_contents(app, doctree):
+    """Leave methods and attributes out of the contents of a page."""
+    for signature in doctree.findall(desc_signature):
+        if signature.get("class"):
+            signature["_toc_name"] = ""
 
 
 def copy_mathjax(app, exception):
@@ -146,4 +174,6 @@ def setup(app):
     app.connect("html-page-context", name_folds)
     app.connect("html-page-context", keep_punctuation)
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-docstring", name_base)
+    app.connect("doctree-read", shorten_contents, priority=400)  # before Sphinx collects them
     app.connect("build-finished", copy_mathjax)

@@ -3,22 +3,27 @@
 The pages are opened with ``file://``, as a reader without network opens them.
 """
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 import yaml
 from book import chapter, document, front, printed
 from build import SiteError, build, contents, directives, folded, only_imports, pages, public_names, settings, translate
 from pypdf import PdfReader
+
+from rfteach.plots import Slider
 
 ROOT = Path(__file__).absolute().parent.parent
 INI = settings(ROOT)
@@ -133,7 +138,7 @@ def test_exported_cells_are_folded_and_taught_ones_are_shown(rooms):
     assert all("hide-input" in cells[k].metadata["tags"] for k in (0, 3))
     assert re.findall(r"\S+:: .*", cells[2].source)[::2] == [
         "py:currentmodule:: rfteach.rooms", "autofunction:: f"]
-    assert re.findall(r"\S+:: .*", cells[4].source)[2:] == ["autoclass:: Room", "py:data:: SIZE"]
+    assert re.findall(r"\S+:: .*", cells[4].source)[2:] == ["autoclass:: Room"], "of a constant there is nothing to say"
 
 
 def test_imports_are_folded():
@@ -175,10 +180,11 @@ def test_a_module_of_specifications_has_no_entries(rooms):
 
 
 def test_shown_code_leaves_the_docstring_to_the_api_entry(rooms):
-    lines = ['class Room:', '    """Short.', '', '    Long.', '    """', '', '    def enter(self):',
-             '        """Go in.', '', '        Long."""', '        return 1', '',
-             '    def _inner(self):', '        """Kept.', '        """']
-    short = [*lines[:1], '    """Short."""', *lines[5:7], '        """Go in."""', *lines[10:]]
+    lines = ['class Room:', '    """Short,', '    in two lines.', '', '    Long.', '    """', '', '    def enter(self):',
+             '        """Go in.', '', '        Long."""', '        return 1', '', '    def leave(self):',
+             '        """Go out,', '        all of it."""', '',
+             '    def _inner(self):', '        """Kept.', '', '        Long."""']
+    short = [*lines[:2], '    in two lines."""', *lines[6:8], '        """Go in."""', *lines[11:]]
     for directive, expected in {"exports": short, "export": lines}.items():
         cell = f"#| {directive}\n" + "\n".join(lines)
         assert page("#| default_exp rooms", cell, root=rooms)[0].source.split("\n") == expected
@@ -487,13 +493,37 @@ def test_api_stands_beside_its_derivation(seen):
             if stem is None or "." in stem:  # modules in a folder are not public
                 continue
             module = f"{INI['lib_name']}.{stem}"
-            entries = {f"{module}.{n}" for n in public_names(ROOT / INI["lib_path"] / f"{stem}.py")}
+            file = ROOT / INI["lib_path"] / f"{stem}.py"
+            named = {getattr(node, "name", None) for node in ast.parse(file.read_text(encoding="utf-8")).body}
+            entries = {f"{module}.{n}" for n in named.intersection(public_names(file))}
             assert not entries - set(seen[name].ids), f"{name} lacks API entries"
             if entries:
                 source = f"_modules/{INI['lib_name']}/{stem}.html"
                 assert any(link.endswith(source) for link in seen[name].links)
                 assert any(link.endswith(f"{INI['lib_path']}/{stem}.py") and "github" in link
                            for link in seen[source].links)
+
+
+def test_parameters_with_one_text_are_one_entry(site):
+    page = (site / "00d_datasets.html").read_text("utf-8")
+    assert "<strong>low, high</strong> (<em>float, default -4.0 and 4.0</em>)" in page
+
+
+def test_a_function_with_rules_for_classes_has_one_signature(site):
+    page = (site / "14b_modules.html").read_text("utf-8")
+    assert page.count('<span class="pre">predictor</span></span><span class="sig-paren">') == 1
+
+
+def test_a_page_says_once_what_its_classes_share(seen, site, tab):
+    """At the class that has it; the contents of the page have functions and classes."""
+    assert "rfteach.kernels.Kernel.gram" in seen["01_kernels.html"].ids
+    assert "rfteach.kernels.Gaussian.gram" not in seen["01_kernels.html"].ids
+    assert "rfteach.eigenpro.EigenProRegressor.fit" in seen["08d_eigenpro.html"].ids
+    tab.goto((site / "01_kernels.html").as_uri())
+    said = tab.locator("dd", has_text="The Laplacian kernel").get_by_text("Methods that are not listed are those of")
+    assert said.locator("a").get_attribute("href") == "#rfteach.kernels.Matern"
+    links = tab.eval_on_selector_all(".toc-tree a", "all => all.map(a => a.hash)")
+    assert "#rfteach.kernels.Kernel" in links and not [link for link in links if link.startswith("#rfteach.kernels.Kernel.")]
 
 
 def test_search_finds_bochner(site, tab):
@@ -613,6 +643,28 @@ def test_without_scripts_and_on_paper_there_is_the_still(name, site, browser, ta
     assert box.evaluate(STATE)["at"] == 0 and box.locator("input").is_visible()
 
 
+def test_a_still_says_which_frame_it_is(browser):
+    """On paper and without scripts; on the screen the control says it."""
+    html = Slider("waves N", ("1", "2 · error < 1"), (b"", b""), 1, "A line.")._repr_mimebundle_()["text/html"]
+    for scripts in (False, True):
+        context = browser.new_context(java_script_enabled=scripts)
+        tab = context.new_page()
+        tab.set_content(html)
+        assert tab.get_by_text("waves N: 2 · error < 1").is_visible() is not scripts
+        if scripts:
+            tab.locator("input").press("Home")
+            seen = "dispatchEvent(new Event('{}')), document.querySelector('.slider').innerText.trim()"
+            assert tab.evaluate(seen.format("beforeprint")) == "waves N: 2 · error < 1"
+            assert tab.evaluate(seen.format("afterprint")).split() == ["waves", "N", "1"]
+        context.close()
+
+
+@pytest.mark.parametrize("name, asked", [("00e_plots", True), ("06c_bpdn", False)])
+def test_a_slider_asks_where_the_text_above_does_not(name, asked, site, tab):
+    tab.goto((site / f"{name}.html").as_uri())
+    assert tab.locator(".slider > p:first-child").is_visible() is asked
+
+
 def test_light_and_dark(site, tab):
     tab.goto((site / "index.html").as_uri())
     colours = """() => ["backgroundColor", "color"].map(
@@ -718,6 +770,11 @@ def test_search_puts_the_page_on_a_subject_first(words, first, site, tab):
     assert results(site, tab, words)[0] == first
 
 
+@pytest.mark.parametrize("words, found", [("nystrom", "05_rbf"), ("levy", "01_kernels"), ("mucke", "08d_eigenpro")])
+def test_search_does_without_accents(words, found, site, tab):
+    assert f"{found}.html" in [link.partition("#")[0] for link in results(site, tab, words)]
+
+
 def test_search_for_a_title_finds_its_chapter_first(site, tab):
     results(site, tab, "Bochner")
     first = "title => Search._performSearch(...Search._parseQuery(title)).at(-1)[0]"
@@ -752,6 +809,42 @@ def test_the_copy_button_is_seen_by_those_who_use_the_keyboard(site, tab):
     assert tab.evaluate("getComputedStyle(document.activeElement).opacity") == "1"
 
 
+def test_the_search_field_shows_that_it_is_used(site, tab):
+    tab.goto((site / "index.html").as_uri())
+    outline = "getComputedStyle(document.querySelector('.sidebar-search-container')).outlineStyle"
+    assert tab.evaluate(outline) == "none"
+    tab.focus(".sidebar-search")
+    assert tab.evaluate(outline) == "solid"
+
+
+def test_the_sidebar_shows_where_the_reader_is(site, tab):
+    tab.goto((site / "15m_benchmarks.html").as_uri())
+    tab.evaluate("window.ready")
+    box = tab.locator(".sidebar-tree .current-page > a").bounding_box()
+    assert 100 < box["y"] < 800 and tab.evaluate("scrollY") == 0
+
+
+def test_what_scrolls_has_a_shadow_at_its_edge(site, tab):
+    """As its picture shows: darker at the right, and no longer when it is scrolled to the end."""
+    tab.goto((site / "08d_eigenpro.html").as_uri())
+    tab.evaluate("window.ready")
+    tab.add_style_tag(content=".cell_output pre, .cell_output pre * { color: transparent !important; }")
+    wide = tab.evaluate_handle("""
+        [...document.querySelectorAll(".cell_output pre")].find((pre) => pre.scrollWidth > pre.clientWidth + 1)""")
+    pictures = []
+    for left in (0, 1e6):
+        wide.evaluate("(pre, left) => { pre.scrollLeft = left; }", left)
+        picture = plt.imread(BytesIO(wide.as_element().screenshot()))[5, :, :3].mean(1)
+        pictures.append(picture[-2] < picture[picture.size // 2] - 0.05)
+    assert pictures == [True, False]
+
+
+def test_dates_and_brackets_stay_with_what_they_belong_to(site):
+    assert '<span class="joined">2026-' in (site / "15m_benchmarks.html").read_text("utf-8")
+    text = "".join((site / name).read_text("utf-8") for name in PAGES)
+    assert '<span class="joined">(<span class="math' in text and '>(<span class="math' not in text.replace('"joined">(', "")
+
+
 def test_folds_are_announced_by_their_own_words(site, tab):
     tab.goto((site / "02_features.html").as_uri())
     folds = tab.locator("div.cell details.hide > summary")
@@ -774,6 +867,18 @@ def test_a_page_prints_as_a_handout(site, tab):
         assert answer.locator("summary").is_visible(), "answers to choose from are printed"
         assert not answer.locator("p").is_visible(), "what is said to an answer is not printed"
     assert not tab.locator("summary", has_text="What happens").first.is_visible()
+
+
+def test_sheets_break_at_good_places(site, tab):
+    tab.goto((site / "01_kernels.html").as_uri())
+    tab.emulate_media(media="print")
+
+    def style(selector, name):
+        return set(tab.eval_on_selector_all(selector, f"all => all.map(e => getComputedStyle(e).{name})"))
+
+    assert style("article table:has(thead .math)", "breakInside") == {"avoid"}
+    assert style(".api p.rubric, .api > dl > dd > dl.field-list > dt", "breakAfter") == {"avoid"}
+    assert style(".api pre", "orphans") == style(".api pre", "widows") == {"4"}
 
 
 def test_parts_of_the_book_know_their_number_and_their_neighbours(site):

@@ -1,6 +1,7 @@
 // The search knows the numbers of formulas, and puts the page on a subject first.
 if (typeof Search !== "undefined") {
-  const plain = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, " ").trim();
+  const bare = (text) => text.normalize("NFD").replace(/\p{M}/gu, "").normalize(); // without accents
+  const plain = (text) => bare(text.toLowerCase()).replace(/[^\p{L}\p{N}]+/gu, " ").trim();
   const one = (text) => plain(text).replace(/s$/, "");
   let asked = "";
 
@@ -13,8 +14,20 @@ if (typeof Search !== "undefined") {
     return score + titled + (one(name) === one(asked) ? 100 : 0) - later;
   };
 
+  const foldAccents = (index) => { // nystrom finds what Nyström finds
+    const stemmer = new Stemmer();
+    for (const table of [index.terms, index.titleterms])
+      for (const [term, pages] of Object.entries(table))
+        if (bare(term) !== term) {
+          const stem = stemmer.stemWord(bare(term));
+          table[stem] = [...new Set([table[stem] ?? [], pages].flat())];
+        }
+    return true;
+  };
+
   const perform = Search._performSearch;
   Search._performSearch = (query, ...more) => {
+    Search._index.folded ??= foldAccents(Search._index);
     asked = plain(query);
     const found = perform(query, ...more), number = query.match(/^\s*\(?([1-9A-Z]\d?\.\d+)\)?\s*$/i)?.[1].toUpperCase();
     if (equations[number]) { // the last one is shown first

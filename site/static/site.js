@@ -10,6 +10,8 @@ window.ready = new Promise((done) => addEventListener("DOMContentLoaded", async 
     const see = () => image.classList.toggle("panels", image.naturalWidth > 2 * image.naturalHeight);
     image.complete ? see() : image.addEventListener("load", see);
   });
+  const tree = document.querySelector(".sidebar-scroll"), current = tree.querySelector(".current-page");
+  if (current) tree.scrollTo({top: current.offsetTop - tree.offsetTop - tree.clientHeight / 2, behavior: "instant"});
   new ResizeObserver(mark).observe(document.querySelector("article"));
   await MathJax.startup.promise;
   const ruler = document.querySelector("article").appendChild(document.createElement("div"));
