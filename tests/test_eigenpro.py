@@ -2619,7 +2619,7 @@ def test_early_stopping_is_true_or_false(bad):
 
 
 @pytest.mark.parametrize("model", [
-    EigenProRegressor(), EigenProRegressor(kernel="laplacian"), EigenProClassifier(), CentersRegressor(20), CentersClassifier(20),
+    EigenProRegressor(), EigenProRegressor(kernel="laplacian"), EigenProClassifier(), CentersRegressor(centers=20), CentersClassifier(centers=20),
     EigenProRegressor(feature_map=RandomFourierFeatures(random_state=0)),
     EigenProRegressor(feature_map=FunctionTransformer(np.sin))], ids=lambda m: repr(m)[:70])
 def test_predictions_keep_gradients(model):
