@@ -510,7 +510,9 @@ class EigenProClassifier(ProbabilityMixin, _EigenPro, DescendingClassifier):
     ----------
     kernel, bandwidth, feature_map, n_eigen, n_subsample, batch_size, step_size, momentum
         As for `EigenProRegressor`.
-    max_iter, tol, fit_intercept, validation_fraction, n_iter_no_change, cache, cache_size, dtype, device
+    max_iter, tol, validation_fraction, n_iter_no_change, cache, cache_size, dtype, device
+        As for `EigenProRegressor`.
+    fit_intercept : bool, default True
         As for `EigenProRegressor`; the means are the shares of the classes.
     early_stopping : bool, default True
         As for `EigenProRegressor`, by the mean squared error of the targets, which is less coarse than
