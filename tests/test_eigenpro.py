@@ -1704,7 +1704,8 @@ def test_kinds_and_devices(device):
     half = torch.from_numpy(X0).half()
     assert regressor(2).fit(half, torch.from_numpy(Y0)).predict(half).dtype == torch.float32
     grads = torch.from_numpy(X0).requires_grad_()
-    assert not regressor(2).fit(grads, torch.from_numpy(Y0)).predict(grads).requires_grad
+    model = regressor(2).fit(grads, torch.from_numpy(Y0))  # which detaches
+    assert model.predict(grads).requires_grad and not model.predict(grads.detach()).requires_grad
     for X in (X0.tolist(), np.asfortranarray(X0), X0[::-1][::-1]):
         np.testing.assert_allclose(regressor(5).fit(X, Y0.tolist()).predict(T0), expected, atol=1e-10)
     one = regressor(5).fit(X0, Y0[:, None]).predict(T0)
