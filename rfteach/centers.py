@@ -256,13 +256,13 @@ class CenterDescent:
         of_rows = centred(Y, self.intercept, X, "y")
         few, since = rows[: self.batch_size], []
         off = lambda at, c: mean_square(self.values(X[at], c, space=space) - of_rows[at])
-        power, known = mean_square(targets(rows)), None
+        power, begun, known = mean_square(targets(rows)), off(few, before), 0.0
         while self.n_iter < last:
             rng = np.random.default_rng([self.seed, self.n_iter])
             start, loss = time.perf_counter(), self.epoch(X, of_rows, rng.permutation(rows), space, late)
             after = off(few, self.c) if self.given or late else 0.0
-            least = max([power, known or 0.0, *self.history.get("loss", [])[:1]])
-            if late and known is None and not max(loss, after) <= 4 * least:  # without a step the loss may be as large
+            least = max([power, begun, known, *self.history.get("loss", [])[:1]])
+            if late and not known and not max(loss, after) <= 4 * least:  # without a step the loss may be as large
                 known = off(rows, before)
                 least = max(least, known)
             sound = torch.isfinite(self.c).all() and max(loss, after) <= 4 * least

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 
 from .arrays import block_bytes, empty, needs_grad
@@ -51,7 +52,7 @@ class KernelSpace:
         return rows
 
     def values(self, X, c):
-        """The functions (n, r) with coefficients c at X, from tiles of the kernel that fit the memory budget."""
+        """The functions (n, r) with coefficients c at X, from tiles of the kernel that fit the memory budget; with gradients at once."""
         return self.kernel.gram(X, self.centers) @ c if needs_grad(X) else tile_times(self.fill(X), X, c)
 
 # %% ../nbs/08b_eigenpro_engine.ipynb #f52e4b77
@@ -91,7 +92,8 @@ class FeatureSpace:
     def values(self, X, c):
         """The functions (n, r) with coefficients c at X, 512 rows at a time."""
         if needs_grad(X) and isinstance(self.feature_map, Transformer):
-            return self.feature_map.transform(X).to(c) @ c
+            with config_context(transform_output="default"):
+                return self.feature_map.transform(X).to(c) @ c
         X = X.detach()
         features, out = self.features(X), X.new_empty(len(X), c.shape[1])
         A = X.new_empty(min(512, len(X)), self.n_columns)
@@ -352,8 +354,8 @@ def centred(Y, intercept, X, name):
     if not torch.isfinite(Z).all():
         raise ValueError(f"{name} has values up to {float(Y.abs().max()):.3g}, which overflow in {X.dtype}; "
                          "pass X in float64, or dtype='float64'")
-    if float(Z.abs().max()) > 1e150:
-        raise ValueError(f"{name} has values up to {float(Y.abs().max()):.3g}, whose squares overflow; rescale {name}")
+    if Z.dtype == torch.float64 and float(Z.abs().max()) > 1e150:
+        raise ValueError(f"{name} has values up to {float(Y.abs().max()):.3g}, whose sums of squares overflow; rescale {name}")
     return Z
 
 

@@ -256,6 +256,7 @@ class Classifier(ClassifierMixin, Supervised):
         return like.restore(out[:, 0] if len(self.classes_) == 2 else out)
 
     @in_own_dtype()
+    @torch.no_grad()
     def predict(self, X) -> np.ndarray:
         """The label of each row of X, as an array (n,) of the dtype of ``classes_``; raises as `decision_function`."""
         check_is_fitted(self)

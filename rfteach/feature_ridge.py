@@ -394,7 +394,7 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     solver : {"auto", "gram", "qr"}, default "auto"
         "auto": second moments of the features in float64, and where these have too few digits for
         the penalty, once more by orthogonal transformations. "gram": second moments only, products
-        in the dtype of X where rows are more than features (for float32 twice as fast as "auto", and good
+        in the dtype of X where rows are more than features and the mean of y is not far off (for float32 twice as fast as "auto", and good
         for penalties above 1e-4 of the largest eigenvalue). "qr": orthogonal transformations only.
     device : str, torch.device or None, default None
         Where to compute; None means where the data is.

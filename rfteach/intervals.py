@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, ArrayLike, Seed, Sparse, one_pool, power_of_two
+from .arrays import Array, ArrayLike, Seed, Sparse, in_own_dtype, one_pool, power_of_two
 from .checks import number
 from .copies import row_groups, spread_of_copies
 from .ridge import Spectrum
@@ -148,6 +148,8 @@ class IntervalMixin(LeftOutMixin):
     r"""Intervals of regressors, named before the regressor among the bases of a class."""
 
     @one_pool()
+    @in_own_dtype()
+    @torch.no_grad()
     def predict_interval(self, X: ArrayLike | Sparse, coverage: float = 0.9) -> Array:
         r"""Intervals that hold ``coverage`` of new targets, around `predict`, equation (14.11).
 
@@ -179,7 +181,7 @@ class IntervalMixin(LeftOutMixin):
         """
         left, coverage = self.left_out_, number("(0, 1)", coverage=coverage)
         X, like = self._validate(X, reset=False)
-        values = self._predict(X, like).detach()
+        values = self._predict(X, like)
         half = torch.from_numpy(left.scale.half_widths(inputs_of(X).cpu().numpy(), coverage)).to(values)
         ends = torch.stack([values - half, values + half], -1)
         return like.restore(ends[:, 0] if self._one_column else ends)
@@ -343,6 +345,7 @@ class ProbabilityMixin(LeftOutMixin):
         log_p, like = self._log_probabilities(X)
         return like.restore(log_p)
 
+    @in_own_dtype()
     def _log_probabilities(self, X):
         check_is_fitted(self)
         X, like = self._validate(X, reset=False)

@@ -452,7 +452,7 @@ def gram_times(kernel: Kernel | str, X: ArrayLike, centers: ArrayLike, C: ArrayL
     same_rows(centers=centers, C=C)
     like = replace(like, dtype=torch.promote_types(torch.promote_types(like.dtype, like_c.dtype), like_C.dtype))
     X, centers, c = (T.to(like.compute_dtype) for T in (X, centers, C[:, None] if C.ndim == 1 else C))
-    if needs_grad(X, centers, c, kernel.widths(X)):
+    if like.kind == "torch" and needs_grad(X, centers, c, kernel.widths(X)):
         out = kernel.gram(X, centers) @ c
     else:
         X, centers, c = X.detach(), centers.detach(), c.detach()

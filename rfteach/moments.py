@@ -345,7 +345,7 @@ def block_weights(
 
 def fits_float32(y: torch.Tensor) -> bool:
     """Whether rounding to float32 is below 1e-5 of the standard deviation of each column of y (n, k): their means are not far off."""
-    return bool(((y - y.float()).abs().amax(0) <= 1e-5 * y.std(0, correction=0)).all())
+    return y.dtype == torch.float32 or bool(((y - y.float()).abs().amax(0) <= 1e-5 * y.std(0, correction=0)).all())
 
 
 def add_rows(

@@ -156,14 +156,14 @@ def thin_product(A: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     """A @ c for A (n, m) and few columns c (m, r): as (cᵀAᵀ)ᵀ, of more than two columns with zeros up to a multiple of four.
 
     On a CPU each thread has a part of A for up to 32 columns and more than 2¹⁶ numbers of A: at least 64 of its rows or, for up to
-    two columns where A lies by columns, of those. The libraries give some of these products to one thread. A single column beside
+    two columns where A lies by columns, of those, unless that makes fewer parts. The libraries give some of these products to one thread. A single column beside
     an A whose rows are contiguous is left to them, but where A, in float64, has 2²¹ numbers or more, too many for the cache.
     """
     r, (n, m) = c.shape[1], A.shape
     if r == 1 and A.stride(1) == 1 and not (A.is_cpu and A.dtype == torch.float64 and n * m >= 2**21):
         return A @ c
     c = (pad(c, (0, -r % 4)) if r > 2 else c).T.contiguous()
-    added = r <= 2 and A.stride(0) == 1 and m >= 128
+    added = r <= 2 and A.stride(0) == 1 and m >= 128 and m // 64 >= min(torch.get_num_threads(), n // 64)
     threads = min(torch.get_num_threads(), (m if added else n) // 64) if A.is_cpu and r <= 32 and n * m > 2**16 else 1
     if threads <= 1:
         return (c @ A.T)[:r].T

@@ -12,6 +12,7 @@ from typing import Self
 
 import numpy as np
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
@@ -288,7 +289,8 @@ def _check_gradient(reduction, space, d):
 def _of_rows(model, method, X):
     """What a method of the reduction or the surrogate makes of rows X; with gradients where the model is of this package."""
     if needs_grad(X) and isinstance(model, Model):
-        return getattr(model, method)(X)
+        with config_context(transform_output="default"):
+            return getattr(model, method)(X)
     return torch.as_tensor(np.array(getattr(model, method)(X.detach().numpy())), device="cpu")
 
 

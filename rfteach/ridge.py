@@ -487,7 +487,7 @@ def ridge_path(
         coef, intercept = coef[:, :, 0], intercept[:, 0]
     dof, gcv = spectrum.dof(lams), spectrum.gcv(lams)
     wide = replace(like, dtype=torch.float64)  # for squares
-    return RidgePath(wide.restore(lams * a * a if given is None else given), *map(like.restore, (coef, intercept, dof)),
+    return RidgePath(wide.restore(lams * a * a if given is None else given.detach().clone()), *map(like.restore, (coef, intercept, dof)),
                      *(wide.restore(T.mean(1) * b * b) for T in (loo, gcv)), best=spectrum.best(loo, lams))
 
 # %% ../nbs/03a_ridge.ipynb #e6c94931

@@ -161,7 +161,7 @@ def _expansion(model, bounds, laws):
     law = Uniform(bounds) if laws is None else Independent(laws)
     anova = WaveAnova(W, rows * np.exp(1j * (b - shift)), law)
     terms = anova.terms()
-    if (1e3 * anova.rounding > sum(terms.values(), np.zeros(len(rows)))).any():
+    if anova.W.any() and (1e3 * anova.rounding > sum(terms.values(), np.zeros(len(rows)))).any():
         return None, "its waves are so long beside the bounds or laws that they cancel, and rounding decides their variance"
     return (anova.mean() + offset, terms, unit, C.ndim == 1), ""
 

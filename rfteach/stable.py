@@ -58,9 +58,7 @@ class _PowerProfile(torch.autograd.Function):
 
     @staticmethod
     def forward(t, p):
-        if p < 1:  # a trace differentiates what it sees
-            return exponential(t.masked_fill(t == 0, 1).pow(p).masked_fill(t == 0, 0), -1)
-        return exponential(t, -1)
+        return exponential(t.pow(p), -1)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -84,8 +82,9 @@ class _PowerProfile(torch.autograd.Function):
 
 def _profile(t, p):
     """exp(-t^p), in the place of t where no gradient is wanted."""
-    if torch.compiler.is_compiling():
-        return _PowerProfile.forward(t, p)
+    if torch.compiler.is_compiling():  # a trace differentiates what it sees
+        zero = (t == 0) & (p < 1)
+        return exponential(t.masked_fill(zero, 1).pow(p).masked_fill(zero, 0), -1)
     return _PowerProfile.apply(t, p) if needs_grad(t) else exponential(t.pow_(p), -1, out=t)
 
 

@@ -28,7 +28,7 @@ from .processes import Talk, collective, form_of_data, share_attributes
 
 # %% ../nbs/03b_streaming.ipynb #03b0001f
 def _product_dtype(dtype, A, y, w):
-    """The dtype of products: the one asked for, else that of A, unless squares may leave the range of float32."""
+    """The dtype of products: the one asked for, else that of A, unless squares may leave the range of float32 or y has not its digits."""
     if dtype is not None:
         return getattr(torch, dtype)
     if A.dtype != torch.float32:

@@ -134,7 +134,8 @@ def posterior(
     Notes
     -----
     About 6Mm² + 20m³ FLOPs with m the smaller and M the larger of n and N, in float64, and Nm for a
-    standard deviation.
+    standard deviation. With hardly more rows than features the evidence may be greatest where λ and the noise are next to
+    nothing: deviations are then far too small, and a λ that is known from elsewhere is better.
 
     References
     ----------

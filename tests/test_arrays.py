@@ -138,6 +138,10 @@ def test_autocast_does_not_reach_estimators(model):
                 said = getattr(getattr(clone(model), method)(X, y), ask)(X)
                 assert torch.is_autocast_enabled("cpu")
             assert said.dtype == torch.float32 and torch.equal(said, right)
+    if hasattr(model, "predict_interval"):
+        ends = model.fit(X, y).predict_interval(X)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(model.predict_interval(X.requires_grad_()), ends) and not ends.requires_grad
 
 
 @pytest.mark.parametrize("f", [

@@ -521,3 +521,12 @@ def test_later_pieces_have_targets_of_the_same_shape(model, start):
         with pytest.raises(ValueError, match=r"y must have the shape \(n,\), as in earlier blocks, got \(30, [12]\)"):
             model.partial_fit(X, other)
     assert model.partial_fit(X, y[:, 0]).predict(X).shape == (30,)
+
+
+def test_a_first_batch_that_is_far_off_is_no_divergence():
+    """Its loss may stay far above that of all rows: it is compared with its own before the pass as well."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(1000, 2)), np.zeros(1000)
+    y[:50] = 10 * rng.normal(size=50)
+    model = CentersRegressor(centers=50, batch_size=50, random_state=0).partial_fit(X, y)
+    assert np.isfinite(model.predict(X)).all() and model.step_factor_ == 1

@@ -317,6 +317,8 @@ def test_lists_of_laws():
     assert one.same(Law(stats.uniform()), 5) and not one.same(other, 3) and not one.same(Law(stats.uniform(0, 1.001)), 0)
     pressures = Law(stats.norm(2e11, 2e10)), Law(stats.uniform(2e11 - 12**0.5 * 1e10, 12**0.5 * 2e10))
     assert pressures[0].same(Law(stats.norm(2e11, 2e10 + 1)), 4) and not pressures[0].same(pressures[1], 4)
+    assert not Law(stats.norm(1.7e9, 1)).same(Law(stats.norm(1.7e9 + 1.5, 1)), 3)
+    assert Law(stats.norm(1.7e9, 1)).same(Law(stats.norm(1.7e9 * (1 + 2e-16), 1 + 1e-10)), 3)
     for pair in itertools.combinations(LAWS.values(), 2):
         assert not Law(pair[0]).same(Law(pair[1]), 4) or pair[0] is pair[1]
 

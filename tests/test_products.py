@@ -177,7 +177,7 @@ def test_thin_product(r, dtype, monkeypatch):
                 with Heard() as heard:
                     out = thin_product(A, columns)
                 rows = A.stride(1) == 1 and (dtype == torch.float32 or n * m < 2**21)  # which a single column leaves as they are
-                added = r <= 2 and A.stride(0) == 1 and m >= 128  # parts are columns of A
+                added = r <= 2 and A.stride(0) == 1 and m >= 128 and m // 64 >= min(3, n // 64)  # parts are columns of A
                 cut = 32 >= r and (r > 1 or not rows) and n * m > 2**16 and (m if added else n) >= 128  # 64 for two threads or more
                 assert ("bmm" in heard.ran) == cut and ("sum" in heard.ran) == (cut and added)
                 assert out.shape == (n, r) and out.dtype == dtype

@@ -67,9 +67,10 @@ def test_scikit_learns_global_setting_does_not_matter(name, kind):
         found = {way: array(call(X)) for way, call in ways.items()}
         if hasattr(model, "sample_functions"):
             found.update(std=array(model.predict(X, return_std=True)[1]), draws=array(model.sample_functions(2, 0)(X)))
-            if isinstance(X, torch.Tensor):
-                T = X.clone().requires_grad_()
-                model.predict(T).sum().backward()
+        if isinstance(X, torch.Tensor) and not is_classifier(model) and hasattr(model, "predict"):
+            T = X.clone().requires_grad_()
+            if (values := model.predict(T)).requires_grad:  # a constant does not
+                values.sum().backward()
                 found["gradient"] = T.grad.numpy()
         return found
 

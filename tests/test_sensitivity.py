@@ -239,12 +239,13 @@ def test_waves_that_are_long_beside_the_bounds_are_sampled():
     model = HARFERegressor(bandwidth=100.0, random_state=0).fit(X, np.exp(0.5 * X[:, 0] + X[:, 1]))
     for half, method in ((0.5, "analytic"), (5e-4, "qmc")):
         box = [[0.5 - half, 0.5 + half]] * 2
-        found, points = sobol_indices(model, bounds=box), sobol_indices(model, bounds=box, method="qmc")
+        found, points = sobol_indices(model, bounds=box), sobol_indices(model, bounds=box, method="qmc", random_state=1)
         assert found.method == method
         np.testing.assert_allclose(found.first, points.first, atol=2e-3)
         assert found.variance == pytest.approx(points.variance, rel=2e-3)
     with pytest.raises(ValueError, match="so long beside the bounds or laws that they cancel"):
         sobol_indices(model, bounds=box, method="analytic")
+    assert sobol_indices(model, bounds=[[0.5, 0.5]] * 2, method="analytic").variance == 0
     for bandwidth, atol in ((20.0, 0.002), (100.0, 0.004), (500.0, 0.02)):
         model = HARFERegressor(bandwidth=bandwidth, random_state=0).fit(X, np.exp(0.5 * X[:, 0] + X[:, 1]))
         np.testing.assert_allclose(model.interaction_strengths(), [[0.19, 0.016], [0.016, 0.794]], atol=atol)
