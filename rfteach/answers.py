@@ -53,7 +53,8 @@ def show(thing: object) -> str:
     if thing.size > 24:
         return f"{thing.dtype} array of shape {thing.shape}"
     array = thing + 0.0 if thing.dtype.kind == "f" else thing  # no -0.
-    tiny = thing.dtype.kind == "f" and ((thing != 0) & (abs(thing) < 5e-5)).any()  # would read as zero
+    size = abs(thing) if thing.dtype.kind == "f" else np.zeros(1)
+    tiny = ((size < 5e-5) & (size > 1e-14 * size.max(initial=0))).any()  # would read as zero, and is no rounding
     with np.printoptions(precision=4, suppress=not tiny):
         text = " ".join(np.array2string(array, separator=", ").split())
     return text if array.size else f"empty array of shape {array.shape}"
