@@ -17,6 +17,7 @@ from rfteach import (
     GradientPCA,
     RandomFeatureAttention,
     RandomFeatureRidge,
+    RandomFeatureRidgeClassifier,
     RandomFourierFeatures,
     StreamingRidge,
     basis_pursuit_denoising,
@@ -375,6 +376,19 @@ def test_the_card_computes_what_the_host_computes():
     assert any(line and line.startswith("attention_engine.py") for _, line in spent.places)
     for host, moved in zip(*results):
         torch.testing.assert_close(moved, host, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", [StreamingRidge(), RandomFeatureRidgeClassifier(waves())], ids=lambda model: type(model).__name__)
+def test_scores_are_numbers_of_the_host(model, x):
+    """For tensors of a card, of any dtype, that require gradients."""
+    X, y, w = rows(300, 3), rows(300, 1)[:, 0] > 0.3, torch.rand(300)
+    X, y = X + 0.5 * y[:, None], y if hasattr(model, "decision_function") else y.float().requires_grad_()
+    model.fit(X, y)
+    right = model.score(X.numpy(), y.detach().numpy(), w.numpy())
+    model.fit(X.to("cuda"), y.to("cuda"))
+    score = model.score(X.to("cuda").requires_grad_(), y.to("cuda"), w.to("cuda"))
+    assert isinstance(score, float) and score == pytest.approx(right, abs=1e-3) and 0.1 < score < 1
+    assert abs(model.score(X.bfloat16().to("cuda"), y.to("cuda"), w.bfloat16().to("cuda")) - right) < 0.05
 
 
 class Large(TransformerMixin, BaseEstimator):
