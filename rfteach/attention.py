@@ -371,7 +371,7 @@ def random_feature_attention(
     n_components : int, default 256
         Number N of features; even unless kind is "positive". Not used when frequencies are given.
     kind : {"positive", "hyperbolic", "trigonometric"}, default "positive"
-        Feature map. Hyperbolic has the smaller variance; trigonometric is better only where all
+        Feature map. Hyperbolic has the smaller variance without a tilt; trigonometric is better only where all
         weights are of like size, and can divide by zero or less (its output is finite even then).
     causal : bool, default False
         Query i sees the keys j ≤ i only.

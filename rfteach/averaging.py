@@ -85,7 +85,7 @@ def average(P: np.ndarray, Y: np.ndarray, w: np.ndarray) -> np.ndarray:
     return nnls(R[:, :m], R[:, m])[0]
 
 # %% ../nbs/13b_averaging.ipynb #13b9c245
-_LEAST_SHARE = 0.02  # of an average
+_LEAST_SHARE, _MOST = 0.02, 2.0  # of an average; the sum of its weights
 
 
 def mean_of_others(Y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -178,12 +178,12 @@ def combine(
 
 
 def _trimmed(P, Y, w):
-    """The average, and again without those that carry little of it."""
+    """The average, and again without those that carry little of it; with weights that add up to 2 at most."""
     c = average(P, Y, w)
     keep = c >= _LEAST_SHARE * c.sum()
     c = np.zeros(len(P))
     c[keep] = average(P[keep], Y, w) if keep.any() else 0.0
-    return c
+    return c * (_MOST / max(c.sum(), _MOST))
 
 
 def _mean(losses, w):

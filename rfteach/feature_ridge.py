@@ -430,7 +430,7 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     "loo"; memory N² numbers and up to 4096 rows of features, whatever n is, and two copies of X while the feature map is
     fitted, then one. With n ≤ N rows the n × N features are held, at n²N FLOPs. All is done with the
     distinct rows of positive weight, so that a weight of two means the same as the row twice, except where rows
-    repeat by nature.
+    repeat by nature, and in ``law_`` and standard deviations, for which a weight divides the variance of a row's noise.
 
     References
     ----------

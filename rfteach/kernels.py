@@ -91,8 +91,9 @@ def _recompute(s, lost, near, X, Y, bandwidth, factor):
 def _manhattan_distances(X, Y, bandwidth, factor, side=None):
     """What fills a tile with ``factor`` times ℓ₁ distances in bandwidths."""
 
-    def tile(rows, cols, s):
-        s.copy_(torch.cdist(X[rows] / bandwidth, Y[cols] / bandwidth, p=1)).mul_(factor)
+    def tile(rows, cols, s):  # a quotient of coordinates far from zero has lost their differences
+        U, V = (X[rows] - Y[0]) / bandwidth, (Y[cols] - Y[0]) / bandwidth
+        s.copy_(torch.cdist(U, V, p=1)).mul_(factor)
 
     return tile
 
@@ -643,10 +644,11 @@ class Laplacian1(Kernel):
 
     @staticmethod
     def _differentiable(X, Y, bandwidth):
-        U = X / bandwidth
+        centre = Y[:1].detach()
+        U = (X - centre) / bandwidth
         if Y is X:
             return _BothSides.apply(torch.cdist(U, U.detach(), p=1))
-        return torch.cdist(U, Y / bandwidth, p=1)
+        return torch.cdist(U, (Y - centre) / bandwidth, p=1)
 
     _factor = -1.0 / math.log(2)
 

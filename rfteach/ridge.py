@@ -109,11 +109,19 @@ def _rounding(A):
     return torch.finfo(A.dtype).eps * math.sqrt(A.numel())
 
 
-def reduced_svd(A: torch.Tensor, rcond: float | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """U (n, r), s (r,) and V (N, r) of A without the singular values that are zero up to rounding."""
+def reduced_svd(
+    A: torch.Tensor, rcond: float | None = None, taken: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """U (n, r), s (r,) and V (N, r) of A without the singular values that are zero up to rounding.
+
+    Rounding is ``rcond`` times the largest one, and what was ``taken`` (N,) off in the direction of a singular vector.
+    """
     U, s, Vh = torch.linalg.svd(A, full_matrices=False)
     rcond = _rounding(A) if rcond is None else rcond
-    keep = s.detach() > rcond * s.detach().max()
+    size = s.detach().max()
+    if taken is not None:
+        size = torch.hypot(size, (Vh.square() @ taken.square()).sqrt())
+    keep = s.detach() > rcond * size
     return U[:, keep], s[keep], Vh[keep].T
 
 
@@ -374,7 +382,11 @@ def centred(
     """
     B, w = B.double(), w.double()
     means = w @ B / w.sum() if fit_intercept else torch.zeros_like(B[0])
-    B = (B - means).mul_(w.sqrt()[:, None])
+    B = B - means
+    if fit_intercept:
+        rounding = w @ B / w.sum()  # of the means
+        B, means = B.sub_(rounding), means + rounding
+    B.mul_(w.sqrt()[:, None])
     return B[:, :N], B[:, N:], means
 
 
@@ -387,7 +399,7 @@ def factorise(
     From A itself if ``orthogonal``, with ``rcond`` as in `reduced_svd`, else from the smaller of AAᵀ and AᵀA.
     """
     if orthogonal:
-        U, s, V = reduced_svd(A, rcond)
+        U, s, V = reduced_svd(A, rcond, w.sum().sqrt() * means[: A.shape[1]])
     else:
         rows = len(A) <= A.shape[1]
         e, W = torch.linalg.eigh(gram(A.T if rows else A))

@@ -19,6 +19,7 @@ import rfteach.auto
 from rfteach import race
 from rfteach.arrays import memory_budget
 from rfteach.auto import AutoKernelClassifier, AutoKernelRegressor
+from rfteach.averaging import combine
 from rfteach.columns import TableEncoder
 from rfteach.intervals import calibrate, smoothed
 from rfteach.race import FAMILIES, Candidate, Rows, constant_left_out, descend, log_evidence
@@ -653,3 +654,13 @@ def test_rows_that_are_all_the_same_have_the_shares_of_their_classes(labels):
     shares = np.unique(labels, return_counts=True)[1]
     assert np.isfinite(p).all() and (p == p[0]).all()
     assert p[0].argmax() == shares.argmax() and p[0].argmin() == shares.argmin()
+
+
+def test_an_average_does_not_restore_its_targets():
+    """Each candidate less the mean of the other rows knows its row by one part in n - 1."""
+    rng = np.random.default_rng(0)
+    Y = rng.standard_normal((100, 1))
+    Y -= Y.mean()
+    others = (Y.sum() - Y) / 99
+    found = combine(np.stack([others, np.zeros((100, 1)), 0.3 * rng.standard_normal((100, 1))]), Y, np.ones(100))
+    assert found.error > 0.8 * np.mean(Y**2) and found.weights.sum() <= 2 + 1e-12

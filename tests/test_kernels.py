@@ -17,6 +17,7 @@ import rfteach.kernels
 from rfteach.arrays import memory_budget
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Laplacian1, Matern, as_kernel, gram_blocks
 from rfteach.kpca import AnisotropicKernelPCA
+from rfteach.stable import PowerExponential1
 
 FAMILIES = {
     "gaussian": Gaussian,
@@ -57,6 +58,20 @@ def test_agrees_with_scikit_learn(name, dtype, bandwidth):
     assert K.dtype == dtype
     reference = REFERENCES[name](X.astype(float) / bandwidth, Y.astype(float) / bandwidth)
     np.testing.assert_allclose(K, reference, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("kernel", [Laplacian1(0.7), Laplacian1([0.3, 0.7, 1.1]), PowerExponential1(0.5, 0.7), Gaussian(0.7)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_origin_does_not_matter(kernel, dtype):
+    """Coordinates far from zero differ as they do near it, beside which their quotients are rounded."""
+    X = data(40, 3)
+    far = (X + (1e5 if dtype is np.float32 else 1e9)).astype(dtype)
+    near = far.astype(np.float64) - far[0].astype(np.float64)
+    reference = {"x": kernel(near), "y": kernel(near, near[:20])}
+    with_gradients = torch.from_numpy(far).requires_grad_()
+    for K, name in [(kernel(far), "x"), (kernel(far, far[:20]), "y"), (kernel(with_gradients).detach(), "x"),
+                    (kernel(with_gradients, with_gradients[:20]).detach(), "y")]:
+        np.testing.assert_allclose(K, reference[name], atol=1e-5 if dtype is np.float32 else 1e-10)
 
 
 @pytest.mark.parametrize("nu", [0.05, 0.1, 0.7, 1, 3.5, 10, 60, 100])

@@ -19,6 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import LinAlgWarning, hilbert
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits, load_iris, make_friedman1
 from sklearn.ensemble import BaggingRegressor
 from sklearn.exceptions import NotFittedError
@@ -1287,3 +1288,34 @@ def test_a_map_that_makes_another_number_of_rows_is_refused(solver):
     model = RandomFeatureRidge(FunctionTransformer(lambda X: X if len(X) > 5 else X[:1]), solver=solver).fit(X, X[:, 0])
     with pytest.raises(ValueError, match=r"features must make an array of shape \(3, 8\) of 3 rows, got \(1, 8\)"):
         model.predict(X[:3])
+
+
+@pytest.mark.parametrize("shape", ["fewer rows than columns", "columns that depend"])
+@pytest.mark.parametrize("shift", [100.0, 1e6])
+def test_an_intercept_makes_the_origin_of_no_account(shape, shift):
+    """Rounding of the centring is no direction: one more of them fits each target, and calls nothing left out."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((12, 30) if shape == "fewer rows than columns" else (50, 3))
+    A = A if len(A) < 30 else np.c_[A, A.sum(1), np.full(50, 1 / 3)]
+    y = A[:, 0] + rng.standard_normal(len(A))
+    lams, close = [0.0, 1e-4, 1.0], dict(rtol=1e-6)
+    here, there = (ridge_path(A + by, y, lams, fit_intercept=True) for by in (0.0, shift))
+    for name in ("loo", "gcv", "dof"):
+        np.testing.assert_allclose(getattr(there, name), getattr(here, name), **close)
+    plain = FunctionTransformer()
+    for model in (RandomFeatureRidge(plain, "gcv", solver="qr"), RandomFeatureRidge(plain, solver="qr"),
+                  StreamingRidge(method="qr"), StreamingRidge("gcv", method="qr")):
+        here, there = (clone(model).fit(A + by, y) for by in (0.0, shift))
+        assert there.alpha_ == pytest.approx(here.alpha_, rel=1e-3)
+        np.testing.assert_allclose(there.predict(A + shift), here.predict(A), atol=1e-3)
+
+
+def test_a_network_of_wide_bumps_has_a_penalty_and_intervals():
+    """Beside their mean the columns hardly vary, and what varies least of them is rounding."""
+    rng = np.random.default_rng(11)
+    X, T = rng.random((40, 2)), rng.random((1000, 2))
+    f, noise = lambda X: np.sin(3 * X[:, 0]) + X[:, 1] ** 2, rng.standard_normal(1040) / 10
+    for alpha in ("loo", "gcv"):
+        model = RBFRegressor(200, bandwidth=300.0, alpha=alpha).fit(X, f(X) + noise[:40])
+        ends, t = model.predict_interval(T), f(T) + noise[40:]
+        assert 0.7 < np.mean((ends[:, 0] <= t) & (t <= ends[:, 1])) and np.mean((model.predict(T) - t) ** 2) < 0.02
