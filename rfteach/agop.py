@@ -60,7 +60,7 @@ def _by_products(kernel, Z, U, A, slopes=None):
         if Z is U:  # what lies below the diagonal
             start = max(cols.start, rows.stop)
             P[start : cols.stop].addmm_(H[:, start - cols.start :].T, B[rows])
-    return (P[:, :k, None] * (Z - centre)[:, None] - P[:, k:].view(len(Z), k, -1)) / kernel.widths(U) ** 2
+    return (P[:, :k, None] * (Z - centre)[:, None] - P[:, k:].view(len(Z), k, -1)) / kernel.widths(U) / kernel.widths(U)
 
 
 def _by_signs(kernel, Z, U, A):

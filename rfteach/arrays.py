@@ -188,7 +188,7 @@ def _numpy_to_tensor(A, name):
     if not A.dtype.isnative:
         A = A.astype(A.dtype.newbyteorder("="))
     if any(stride < 0 or stride % A.itemsize for stride in A.strides):
-        A = np.ascontiguousarray(A)
+        A = A.copy()  # np.ascontiguousarray leaves strides of axes with one entry
     if not A.flags.writeable:  # viewed too: nothing here writes to its input
         A = np.asarray(_Writeable(A))
     return torch.from_numpy(A)

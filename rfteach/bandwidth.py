@@ -21,7 +21,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, one_pool, random_generator
-from .checks import choice, integer, number
+from .checks import choice, flag, integer, number
 from .copies import merge_copies, row_groups
 from .distances import draw_pairs, order_statistics, pair_distances
 from .kernels import Kernel, as_kernel
@@ -160,6 +160,7 @@ def median_bandwidth(
     choice("auto", "exact", "subsample", method=method)
     norm = integer("[1, 2]", norm=norm)
     n_pairs, confidence = integer(1, n_pairs=n_pairs), number("(0, 1)", confidence=confidence)
+    flag(return_interval=return_interval)
     rng = random_generator(random_state)
     rows = pair_distances(X, device, norm)
     total, few = rows.n * (rows.n - 1) // 2, 500 if norm == 1 and sp.issparse(X) else 3000

@@ -66,7 +66,8 @@ def multi_indices(
     >>> multi_indices(2, (2, 2)).tolist()
     [[0, 0], [1, 0], [2, 0], [0, 1], [0, 2], [1, 1]]
     """
-    d, degrees = integer(1, d=d), _degrees(degree, max_interaction, norm)
+    d = integer(1, d=d)
+    degrees = _degrees(degree, max_interaction, norm, d)
     found = [np.zeros((1, d), dtype=np.int64)]
     for k, p in enumerate(degrees[:d], 1):
         pattern = np.array(_bounded(k, p, norm), dtype=np.int64).reshape(-1, k)
@@ -77,12 +78,12 @@ def multi_indices(
     return np.concatenate(found)
 
 
-def _degrees(degree, max_interaction, norm):
-    """The largest degree for one input, for two, and so on, checked."""
+def _degrees(degree, max_interaction, norm, d=1):
+    """The largest degree for one of d inputs, for two, and so on, checked."""
     integer(1, max_interaction=max_interaction)
     number("(0, 1]", norm=norm)
     several = isinstance(degree, (tuple, list, np.ndarray))
-    degrees = tuple(degree) if several else (degree,) * max_interaction
+    degrees = tuple(degree) if several else (degree,) * min(max_interaction, d)
     if not degrees:
         raise ValueError("degree is empty, expected one degree per number of inputs")
     return tuple(integer(0, degree=p) for p in degrees)
@@ -418,7 +419,9 @@ def _standardise(Phi, share, root):
     Phi -= mean[:, None]
     Phi *= root.to(Phi)
     norm = torch.linalg.vector_norm(Phi, dim=1)
-    varies = norm > 100 * eps * math.sqrt(n) * mean.abs().clamp_min(eps)
+    if not torch.isfinite(norm).all():
+        raise ValueError(f"the squares of a column of A overflow in {Phi.dtype}; rescale it")
+    varies = norm > 100 * eps * math.sqrt(n) * mean.abs()
     Phi /= torch.where(varies, norm, 1.0)[:, None]
     return mean, norm.double(), varies
 

@@ -146,7 +146,7 @@ def penalties(lams: ArrayLike, name: str) -> torch.Tensor:
 
 def box(bounds: ArrayLike, d: int | None = None) -> np.ndarray:
     """Bounds (d, 2) in float64, low ≤ high in each row; as many rows as there are if d is None."""
-    found = as_tensor(bounds, name="bounds")[0].double().cpu().numpy().copy()
+    found = as_tensor(bounds, name="bounds")[0].detach().double().cpu().numpy().copy()
     if found.shape != (len(found) if d is None else d, 2):
         raise ValueError(f"bounds must have shape ({'d' if d is None else d}, 2), got {found.shape}")
     if not (found[:, 0] <= found[:, 1]).all():

@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 from .arrays import ArrayLike, as_tensor, power_of_two
 from .chaos import SparsePCE, legendre_basis, multi_indices
-from .checks import box, integer, number, same_rows
+from .checks import box, flag, integer, number, same_rows
 from .copies import merge_copies
 from .selection import left_out_parts
 
@@ -267,6 +267,7 @@ def sensitivity(
     """
     number("(0, 1)", coverage=coverage)
     integer(2, n_folds=n_folds)
+    flag(noise=noise)
     model = SparsePCE() if model is None else model
     if not isinstance(model, SparsePCE):
         raise TypeError(f"model must be a SparsePCE, got {type(model).__name__}")

@@ -22,7 +22,7 @@ from sklearn import config_context
 from .arrays import Array, ArrayLike, Seed, Sparse, all_or_nothing, as_csr, as_tensor, empty, in_own_dtype, needs_grad
 from .arrays import random_generator, tiles
 from .bandwidth import fit_kernel
-from .checks import choice, integer, number, same_columns, same_rows
+from .checks import choice, flag, integer, number, same_columns, same_rows
 from .estimators import Transformer
 from .kernels import Kernel, as_kernel
 from .products import add_products
@@ -317,6 +317,7 @@ def sample_frequencies(
     kernel = as_kernel(kernel)
     n, d = integer(1, n=n, d=d)
     choice("iid", "orthogonal", "qmc", sampling=sampling)
+    flag(phases=phases)
     rng = random_generator(random_state)
     n_uniforms = kernel.n_uniforms(d)
     if sampling == "qmc":

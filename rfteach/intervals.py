@@ -21,7 +21,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .arrays import Array, ArrayLike, Seed, Sparse, in_own_dtype, one_pool, power_of_two
-from .checks import number
+from .checks import flag, number
 from .copies import row_groups, spread_of_copies
 from .ridge import Spectrum
 from .uncertainty import LocalScale, Posterior, local_scale
@@ -236,6 +236,7 @@ class LawMixin(IntervalMixin):
         ValueError, TypeError
             If X does not have the columns seen in ``fit``, or is not finite.
         """
+        flag(return_std=return_std)
         if not return_std:
             return super().predict(X)
         law = self.law_

@@ -440,6 +440,9 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
         part = isinstance(v, numbers.Real) and not isinstance(v, numbers.Integral) and 0 < v < 1
         if not (whole or part or (isinstance(v, str) and v == "loo")):
             raise ValueError(f"validation must be a number in (0, 1), an int from 2 on, or 'loo', got {v!r}")
+        for name, v in (("reduction", self.reduction), ("surrogate", self.surrogate)):
+            if v is not None and (isinstance(v, type) or not hasattr(v, "get_params")):
+                raise TypeError(f"{name} must be None or an estimator, not its class or name, got {v!r}")
         check_folds(self.n_folds)
 
     def _fit(self, X, Y, w, like):

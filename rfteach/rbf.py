@@ -17,7 +17,7 @@ from sklearn.cluster import kmeans_plusplus
 from .arrays import all_or_nothing, as_tensor, empty, needs_grad, random_generator, row_blocks
 from .bandwidth import fit_kernel, numeric_targets
 from .checks import choice, integer, number, same_columns, weights
-from .copies import distinct_rows, merge_copies
+from .copies import distinct_rows, merge_copies, row_hashes
 from .estimators import Regressor, Transformer
 from .feature_ridge import RandomFeatureRidge
 from .intervals import LawMixin
@@ -96,6 +96,7 @@ def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
         choice(*_RULES, centers=centers)
     word, seed = bandwidth if isinstance(bandwidth, str) else None, int(rng.integers(2**63))
     rows = order = distinct_rows(X, weight=weight, seed=seed)
+    order = rows = order[np.argsort(row_hashes(X[order].float(), seed), kind="stable")]  # the last bit has no say
     if word == "learned" and y is not None:
         rows, y, _ = merge_copies(X, numeric_targets(y, len(X)).to(X.device), weight=weight, seed=seed)
     few = slice(0, _MEDIAN_ROWS)

@@ -197,7 +197,7 @@ def particle_swarm(
 
 def _within(start, bounds, most):
     """The points to begin with, in the box."""
-    given = as_tensor(start, name="start")[0].double().cpu().numpy()
+    given = as_tensor(start, name="start")[0].detach().double().cpu().numpy()
     if given.shape[1] != len(bounds) or (given < bounds[:, 0]).any() or (given > bounds[:, 1]).any():
         raise ValueError(f"start must have {len(bounds)} columns and lie in the bounds, got shape {given.shape}")
     if len(given) > most:

@@ -527,7 +527,7 @@ def local_scale(F: ArrayLike, residuals: ArrayLike, w: ArrayLike | None = None, 
     F = _table(F, "F")
     r = as_tensor(residuals, name="residuals", ndim=(1, 2))[0]
     r = _table(r[:, None] if r.ndim == 1 else r, "residuals")
-    place = np.arange(len(F)) if place is None else as_tensor(place, name="place", ndim=1)[0].cpu().numpy()
+    place = np.arange(len(F)) if place is None else as_tensor(place, name="place", ndim=1)[0].detach().cpu().numpy()
     same_rows(F=F, residuals=r, place=place)
     v = _above_zero(w, torch.from_numpy(F)).numpy()
     first, place, w, roots = _at_places(place, v, np.sqrt(abs(r)))

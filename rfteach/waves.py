@@ -166,7 +166,7 @@ class WaveFeatures(TransformerMixin, BaseEstimator):
     """
 
     def __init__(self, codes, weights, box, m):
-        self.codes, self.weights, self.box, self.m = codes, weights, box, m
+        self.codes, self.weights, self.box, self.m = codes, weights, box, int(m)
 
     def fit(self, X, y=None):
         return self

@@ -572,3 +572,9 @@ def test_bounds_that_are_given_are_within_reach():
     model = AdaptiveFeatureRegressor(200, bounds=[[-2, 2]] * 2, n_folds=None, random_state=0).fit(X, f(X))
     np.testing.assert_allclose(model.reach_, [[-3, 3]] * 2)
     assert np.mean((model.predict(new) - f(new)) ** 2) < 0.02 * f(new).var()
+
+
+def test_numbers_of_a_grid_are_numbers():
+    X, y = make_friedman1(60, random_state=0)
+    fits = [AdaptiveFeatureRegressor(50, n_frequencies=m, n_folds=None, random_state=0).fit(X, y) for m in (8, np.int64(8))]
+    assert np.array_equal(fits[0].predict(X), fits[1].predict(X))

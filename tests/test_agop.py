@@ -506,3 +506,13 @@ def test_a_choice_counts_rows_by_their_weights():
     for better, winner in ((1.0, ("full", 1)), (0.01, ("full", 0))):
         w = torch.where(first, better, 1.01 - better).double()
         assert _winner(groups, residuals, w) == winner
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("unit", [1e-25, 1e20])
+def test_gradients_have_the_unit_of_the_inputs(dtype, unit):
+    """Also where its square leaves the range of float32."""
+    X, U, c = (np.random.default_rng(s).standard_normal((5, 2)).astype(dtype) for s in range(3))
+    right = kernel_gradients(Gaussian(1.0), X, U, c)
+    found = kernel_gradients(Gaussian(unit), X * dtype(unit), U * dtype(unit), c) * dtype(unit)
+    np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)

@@ -284,3 +284,10 @@ def test_gaps_are_named_by_their_column(gap, name):
         validate_input(BaseEstimator(), frame, reset=True)
     with pytest.raises(ValueError, match=words):
         as_tensor(frame.astype(float))
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_rows_in_the_other_direction(n):
+    """NumPy calls a single row contiguous whatever its stride."""
+    X = np.arange(12.0).reshape(6, 2)[:n][::-1]
+    assert np.array_equal(as_tensor(X)[0].numpy(), X) and Gaussian()(X).shape == (n, n)

@@ -292,3 +292,8 @@ def test_bad_sliders_are_refused(change, message):
 def test_a_remark_is_text():
     with pytest.raises(TypeError, match="draw must return a text or None, got float"):
         slider(lambda ax, value: 0.5, [1, 2], "t", alt="Nothing.")
+
+
+def test_a_masked_array_is_refused():
+    with pytest.raises(ValueError, match="y is a masked array; drop what is masked"):
+        fit_rate([1.0, 2, 3, 4], np.ma.masked_array([1.0, 4, 9, 1e6], mask=[0, 0, 0, 1]))

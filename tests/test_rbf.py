@@ -735,3 +735,15 @@ def test_a_penalty_is_as_large_for_the_rows_that_choose_the_width(monkeypatch):
     X = np.random.default_rng(0).normal(size=(500, 2))
     RBFRegressor(20, alpha=0.3, random_state=0).fit(X, np.sin(X[:, 0]))
     assert [given[3] for given in seen[:-1]] == [[0.3 * 50 / 500]] * 4 and seen[-1][1] == 0.3
+
+
+@pytest.mark.parametrize("rule", ["uniform", "kmeans", "rpcholesky"])
+def test_the_last_bit_does_not_choose_centres(rule):
+    """What stands before a network may be rounded differently elsewhere, and float32 has fewer bits."""
+    X = np.random.default_rng(0).normal(size=(200, 5))
+    y, near = np.sin(X[:, 0]) + X[:, 1], X * (1 + 1e-15 * np.random.default_rng(1).normal(size=X.shape))
+    assert (near != X).mean() > 0.9
+    centres = [RBFRegressor(20, centers=rule, random_state=0).fit(T, y).centers_ for T in (X, near, X.astype(np.float32))]
+    np.testing.assert_allclose(centres[1], centres[0], atol=1e-12)
+    if rule == "uniform":
+        np.testing.assert_array_equal(centres[2], centres[0].astype(np.float32))

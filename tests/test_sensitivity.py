@@ -304,6 +304,7 @@ def test_rows_of_other_laws_are_refused():
 
 @pytest.mark.parametrize("call, words", [
     (lambda X, y: sensitivity(X, y, LinearRegression()), "model must be a SparsePCE, got LinearRegression"),
+    (lambda X, y: sensitivity(X, y, noise=0.1), "noise must be True or False, got 0.1"),
     (lambda X, y: sensitivity(X, y[:-1]), "as many rows"),
     (lambda X, y: sensitivity(X[:19], y[:19]), "at least 2 n_folds = 20 rows that differ, got 19"),
     (lambda X, y: sensitivity(X, y, coverage=1.0), "coverage"),

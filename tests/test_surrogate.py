@@ -1226,3 +1226,31 @@ def test_what_is_judged_is_weighted(monkeypatch):
     X, w = rng.uniform(size=(40, 2)), rng.uniform(0.1, 3, 40)
     SparsePCE(2).fit(X, X[:, 0] ** 2, sample_weight=w)
     np.testing.assert_allclose(np.sort(seen[0]), np.sort(w))
+
+
+@pytest.mark.parametrize("degree", ["auto", 3])
+def test_any_number_of_inputs_may_go_together(degree):
+    """More than there are is as many as there are, also where a list of so many would fill the memory."""
+    X = np.random.default_rng(0).random((60, 3))
+    y = X[:, 0] * X[:, 1] + X[:, 2] ** 2
+    fits = [SparsePCE(degree, max_interaction=k, n_folds=None).fit(X, y) for k in (3, 10**12)]
+    assert np.array_equal(fits[0].predict(X), fits[1].predict(X))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_path_does_not_depend_on_the_unit_of_its_columns(dtype):
+    A = np.stack([np.linspace(-1, 1, 9) ** k for k in (1, 2, 3)], 1).astype(dtype)
+    y = 1 + 2 * A[:, 1].astype(float)
+    assert list(loo_path(A, y).order) == [1]
+    for unit in (1e-12, 1e12, 1e-15):
+        assert list(loo_path(A * dtype(unit), y).order) == [1]
+    with pytest.raises(ValueError, match="the squares of a column of A overflow"):
+        loo_path(A * dtype(np.finfo(dtype).max / 4), y)
+
+
+@pytest.mark.parametrize("wrong", ["pca", AnisotropicKernelPCA, {"n": 2}])
+@pytest.mark.parametrize("name", ["reduction", "surrogate"])
+def test_a_part_that_is_no_estimator_is_refused_by_name(name, wrong):
+    X = np.random.default_rng(0).random((30, 3))
+    with pytest.raises(TypeError, match=f"{name} must be None or an estimator"):
+        ProjectedSurrogate(**{name: wrong}).fit(X, X[:, 0])
