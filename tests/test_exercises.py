@@ -317,6 +317,9 @@ def test_other_forms_of_a_right_answer(double, capsys):
                    lambda *args: args[0] * 2, talkative, np.vectorize(lambda v: 2 * v, otypes=[float])]:
         assert double.verdict(answer) is None
     assert capsys.readouterr().out == ""
+    for name in ("uncertainty.covered", "ridge.slopes"):
+        ex = exercise(name)
+        assert ex.verdict(lambda *inputs, ex=ex: torch.tensor(np.array(ex.model(*inputs)))) is None, "two values in one"
 
 
 def test_an_answer_may_use_its_result_again(double):
