@@ -745,6 +745,23 @@ def test_command_that_grades(tmp_path, capsys):
         assert stopped.value.code == 2 and hint in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("page", [page for page, found in POINTS.items() if found])
+def test_of_a_notebook_the_exercises_that_it_has_are_graded(page, monkeypatch, capsys):
+    """Those on a topic may stand on several pages; the others are named."""
+    from rfteach.cli import main
+
+    monkeypatch.setattr(grading, "_graded", lambda *given: None)
+    topic, file = next(iter(POINTS[page])).partition(".")[0], str(notebooks.NBS / page)
+    assert [g.exercise for g in grading.grade(file, topic)] == list(POINTS[page])
+    assert main(["grade", topic, file]) == 0
+    other = [f"{topic}.{name}" for name in exercises(topic) if f"{topic}.{name}" not in POINTS[page]]
+    printed = capsys.readouterr().out
+    assert f"{file}: {len(POINTS[page])} of {len(POINTS[page])} accepted\n" in printed
+    assert printed.endswith(f"  not in this notebook: {', '.join(other)}\n") == bool(other)
+    assert main(["grade", "kernels" if topic != "kernels" else "pca", file]) == 2
+    assert f"{page} has no exercise on" in capsys.readouterr().err
+
+
 def test_command_accepts_the_answers_of_a_chapter(capsys):
     from rfteach.cli import main
 
