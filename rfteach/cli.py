@@ -34,19 +34,23 @@ examples:
   rfteach reproduce --tier full eigenpro   with MNIST (downloaded; 10 GB of memory), about four hours
   rfteach reproduce --list                 topics, experiments, and how long they take"""
 
-_GRADE = """Check answers to the exercises of a chapter, as the line below each exercise does, for grading.
+_GRADE = """Check answers to the exercises on a topic, as the line below each exercise does, for grading.
 
 The code of each exercise runs in a process of its own with limits of time and memory, so that a loop, a
 crash or a patched check harms no other exercise and no other student. It is no sandbox: the code has your
-rights. Grade strangers' code in a container."""
+rights. Grade strangers' code in a container.
+
+The exercises on a topic may stand in several notebooks. Of a notebook those that it has are graded, and those
+that it lacks are named below the table; of a script all are."""
 _GRADE_STATUS = """exit status:
   0    all answers are accepted
   1    at least one is not
-  2    the command was not understood, or a file could not be read; the other files are graded
+  2    the command was not understood, or a file could not be graded; the others are
   130  interrupted
 
 examples:
   rfteach grade kernels submitted/*/01_kernels.ipynb
+  rfteach grade eigenpro submitted/*/08a_preconditioning.ipynb
   rfteach grade features answers.py --seconds 5 --json > grades.json"""
 
 _TIME = """Predict how long fits take, and how much memory, from the rates of this machine, measured for a second.
@@ -82,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "grade", help="check answers to exercises, each in a process of its own", description=_GRADE,
         epilog=_GRADE_STATUS, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("chapter", metavar="CHAPTER", help="whose exercises, such as kernels")
+    command.add_argument("topic", metavar="TOPIC", help='the word before the dot in check("kernels.gram", ...)')
     command.add_argument("files", nargs="+", metavar="FILE", help="notebook or script with a student's answers")
     command.add_argument("--seconds", type=float, default=10.0, help="time for one exercise (10)")
     command.add_argument("--memory", type=float, default=4.0, metavar="GB",
@@ -170,7 +174,7 @@ def grade_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> 
     from rfteach.grading import grade
 
     try:
-        exercises(args.chapter)
+        names = [exercise.name for exercise in exercises(args.topic).values()]
         if not (0 < args.seconds < 1e6 and 0 < args.memory < 1e6):
             given = f"{args.seconds:g} and {args.memory:g}"
             raise ValueError(f"--seconds and --memory must be above 0 and below 1e6, got {given}")
@@ -179,7 +183,7 @@ def grade_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> 
     status, found = 0, []
     for file in args.files:
         try:
-            grades = grade(file, args.chapter, seconds=args.seconds, memory=int(args.memory * 2**30))
+            grades = grade(file, args.topic, seconds=args.seconds, memory=int(args.memory * 2**30))
         except (ValueError, OSError, RuntimeError) as error:
             print(f"rfteach grade: {error}", file=sys.stderr)
             status = 2
@@ -192,6 +196,8 @@ def grade_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> 
                 for g in grades:
                     verdict = "accepted" if g.accepted else "not accepted"
                     print(f"  {g.exercise:34} {verdict:13} {g.violated or '':28} {g.seconds:5.1f} s")
+                if missing := [name for name in names if name not in {g.exercise for g in grades}]:
+                    print(f"  not in this notebook: {', '.join(missing)}")
     if args.json:
         with _reader_may_leave():
             print(json.dumps(found, indent=1))

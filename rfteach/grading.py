@@ -13,6 +13,7 @@ import json
 import linecache
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -390,7 +391,7 @@ class Grade:
 
 # %% ../nbs/16c_grading.ipynb #e5c039b4
 def grade(path: str | os.PathLike, topic: str, *, seconds: float = 10.0, memory: int = 4 * 2**30) -> list[Grade]:
-    """Check the answers of a chapter in processes of their own.
+    """Check the answers to the exercises on a topic in processes of their own.
 
     Parameters
     ----------
@@ -398,7 +399,7 @@ def grade(path: str | os.PathLike, topic: str, *, seconds: float = 10.0, memory:
         A notebook, of which the section Exercises is run (all of it where there is none), or a script. The answer to
         an exercise is what the code gives to its `check`, else the function that has its name.
     topic : str
-        Name of the chapter's module, such as ``"kernels"``.
+        What stands before the dot in the names of the exercises, such as ``"kernels"``.
     seconds : float, default=10.0
         Time on the clock for the check of one exercise, and as much for the code before it.
     memory : int, default=4 GiB
@@ -407,12 +408,14 @@ def grade(path: str | os.PathLike, topic: str, *, seconds: float = 10.0, memory:
     Returns
     -------
     list of Grade
-        In the order of the chapter.
+        In the order of the course; of a notebook for those exercises whose `check` or function is in it, of a
+        script for all on the topic.
 
     Raises
     ------
     ValueError
-        If there is no such topic, the file is neither notebook nor Python, or a limit is not positive.
+        If there is no such topic, the file is neither notebook nor Python, a notebook has no exercise on the topic,
+        or a limit is not positive.
     OSError
         If the file cannot be read.
     RuntimeError
@@ -430,6 +433,12 @@ def grade(path: str | os.PathLike, topic: str, *, seconds: float = 10.0, memory:
         cells = _cells(path)
     except (SyntaxError, ValueError, LookupError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError(f"{path} is neither a notebook nor a script in Python ({error})") from error
+    if path.suffix.lower() == ".ipynb":  # the exercises on a topic may stand in several
+        code = "\n".join(cells)
+        known = {name: exercise for name, exercise in known.items()
+                 if re.search(rf"""["']{topic}\.{name}["']|\bdef {name}\(""", code)}
+        if not known:
+            raise ValueError(f"{path} has no exercise on {topic!r}")
     without, grades = set(), []
     for exercise in known.values():
         start = time.monotonic()

@@ -27,6 +27,7 @@ INSTRUCTORS = "For instructors"  # the section of _quarto.yml that students do n
 STATEMENT = re.compile(r"### (Exercise \d+\.\d+): .*\S \(([1-9]\d*) points?\)")
 CHECK = re.compile(r'check\("(\w+)\.(\w+)", (\w+)\)')
 MARKER = re.compile(r"(BEGIN|END) SOLUTION.*")
+BLANK = "________"  # of a statement that asks for a prediction
 LINK = re.compile(r"(?:\]\(|(?:href|src)=\")(?![a-z]+:|#|/)([^\s)\"'#]+\.\w+)")
 OUTSIDE = re.compile(r'_quarto\.yml|"\.\."')  # in the code of a page that runs in the project only
 KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -104,19 +105,27 @@ def mark(cell, grade_id, solution=False, points=None):
 
 
 def exercise(parts):
-    """Give the cells of one exercise, ``{kind: cell}``, their metadata; return its name and points."""
+    """Give the cells of one exercise, ``{kind: cell}``, their metadata; return its name and points.
+
+    Half of the points, rounded up, are the proof's where there is one. A statement with a blank is left alone,
+    so that students can write there.
+    """
     points = int(STATEMENT.match(parts["statement"].source)[2])
     if not (form := CHECK.fullmatch(parts["check"].source.strip())):
         raise ClassroomError('the check must be alone in its cell, as check("topic.name", answer)')
     topic, name, answer = form.groups()
     if answer not in functions(parts["solution"]):
         raise ClassroomError(f"the check is of '{answer}', which is no function of the solution")
-    mark(parts["statement"], f"{topic}-{name}-statement")
-    if "proof" in parts:
+    if BLANK not in parts["statement"].source:
+        mark(parts["statement"], f"{topic}-{name}-statement")
+    for_proof = (points + 1) // 2 if "proof" in parts else 0
+    if for_proof == points:
+        raise ClassroomError("with a proof it must have 2 points or more")
+    if for_proof:
         cleared(parts["proof"])
-        mark(parts["proof"], f"{topic}-{name}-proof", solution=True, points=0)
+        mark(parts["proof"], f"{topic}-{name}-proof", solution=True, points=for_proof)
     mark(parts["solution"], f"{topic}-{name}", solution=True)
-    mark(parts["check"], f"{topic}-{name}-check", points=points)
+    mark(parts["check"], f"{topic}-{name}-check", points=points - for_proof)
     return f"{topic}.{name}", points
 
 
@@ -197,11 +206,18 @@ def material(root=ROOT):
 
 
 def commit(root, ini):
-    """Return the commit that `root` is at, or the name of the branch where it is no clone."""
+    """Return the commit that `root` is at, or the name of the branch where it is no clone.
+
+    A commit that no remote branch has is told on stderr: nobody else can install it.
+    """
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
+        done, remote = (subprocess.run(["git", *words.split()], cwd=root, capture_output=True, text=True)
+                        for words in ("rev-parse HEAD", "branch --remotes --contains HEAD"))
     except OSError:
         return ini["branch"]
+    if done.stdout and not remote.stdout:
+        print(f"Commit {done.stdout[:7]} is on no remote branch: students cannot install it until it is pushed.",
+              file=sys.stderr)
     return done.stdout.strip() or ini["branch"]
 
 
@@ -228,8 +244,9 @@ On Windows write `.venv\\Scripts\\` for `.venv/bin/`. On Linux pip takes PyTorch
 They are at the end of a chapter and need nothing of the chapter above but its ideas: run the first
 code cell of the section, then write your code in place of `# YOUR CODE HERE` and
 `raise NotImplementedError()`. The cell below checks it and says which property does not hold. Proofs
-go where `YOUR ANSWER HERE` stands; a person reads them. Do not delete or join these cells: grading
-looks for them. You may add cells of your own.
+go where `YOUR ANSWER HERE` stands; a person reads them, and gives half of the points, rounded up. Predictions
+go on the line for them and have no points. Do not delete or join these cells: grading looks for them. You may
+add cells of your own.
 
 | chapter | exercises | points |
 |---|---:|---:|
@@ -238,15 +255,20 @@ looks for them. You may add cells of your own.
 """
 
 
-README_FOR_INSTRUCTORS = """# For instructors
+def readme_for_instructors(points, books):
+    """Return the README of the instructors' folder."""
+    shown = ", ".join(Path(name).stem for name, found in points.items() if found
+                      and any("benchmarks/" in cell.source for cell in books[name].cells if cell.cell_type == "code"))
+    return f"""# For instructors
 
 [16a_plan.ipynb](16a_plan.ipynb) has the course plans, the folder `notes` the teaching notes on chapters with
 exercises, such as [notes/01_kernels.ipynb](notes/01_kernels.ipynb). The chapters here have solutions
 and outputs. `student.zip` is what students get.
 
 ## Grading with nbgrader
-The notebooks are sources for [nbgrader](https://nbgrader.readthedocs.io): the checks have the points of
-their titles, model answers of proofs are graded by hand. A chapter is an assignment. In the project:
+The notebooks are sources for [nbgrader](https://nbgrader.readthedocs.io): the check has the points of the
+title; where there is a proof, half of them, rounded up, are for that, and are given by hand. A notebook is an
+assignment. In the project:
 
     . .venv/bin/activate
     mkdir -p course/source/week01
@@ -262,9 +284,9 @@ their titles, model answers of proofs are graded by hand. A chapter is an assign
     nbgrader export
 
 The first runs the checks, the second writes `grades.csv`; in between, the Formgrader of `jupyter lab`
-shows the proofs for reading. The exercises need nothing of the
-chapter above them, so students may delete that part and hand in the section alone; it runs faster.
-For 15g_reproductions copy the folder `benchmarks` beside the notebook too.
+shows the proofs that were written. The exercises need nothing of the chapter above them, so students may
+delete that part and hand in the section alone; it runs faster. Beside a chapter that shows stored results
+copy the folder `benchmarks` too: {shown}.
 
 Checks are no examination: the package that students install has the answers as slow loops, in
 `rfteach/specifications`.
@@ -294,7 +316,8 @@ def make(out=ROOT, root=ROOT):
             (folder / file.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / file.relative_to(root))
         ini = settings(root)
-        text = readme_for_students(points, ini, commit(root, ini)) if books is students else README_FOR_INSTRUCTORS
+        text = (readme_for_students(points, ini, commit(root, ini)) if books is students
+                else readme_for_instructors(points, ours))
         (folder / "README.md").write_text(text, encoding="utf-8")
         archive(folder)
     worth = [value for found in points.values() for value in found.values()]

@@ -85,14 +85,16 @@ def spoken(cells, k):
 def introduction(cells, k):
     """Return the bold lead of the paragraph above cell `k`, or None, and its first sentences if short.
 
-    Imports may stand between the two.
+    Imports may stand between the two. A paragraph that goes on with the sentence of a formula is none.
     """
     while cells[k - 1].cell_type == "code" and only_imports(cells[k - 1].source):
         k -= 1
     above = cells[k - 1]
     if above.cell_type != "markdown" or tagged(above):
         return None, ""
-    paragraph = above.source.strip().split("\n\n")[-1]
+    *before, paragraph = above.source.strip().split("\n\n")
+    if before and before[-1].endswith("$$") and paragraph[0].islower():
+        return None, ""
     lead = re.match(r"\*\*(.+?)\.?\*\*\s+(?=\S)", paragraph)
     sentences = cut(paragraph[lead.end() if lead else 0:], ABOVE)
     return lead and lead[1], sentences + "\n\n" if words(sentences) <= ABOVE else ""

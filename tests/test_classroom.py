@@ -16,7 +16,7 @@ from nbgrader.nbgraderformat import MetadataValidator
 
 import notebooks
 from build import contents, directives, pages
-from classroom import INSTRUCTORS, LINK, MARKER, ClassroomError, archive, grade, links, make, plain, release
+from classroom import BLANK, INSTRUCTORS, LINK, MARKER, ClassroomError, archive, commit, grade, links, make, plain, release
 
 ROOT = notebooks.ROOT
 GRADED = "02_features.ipynb"  # a chapter with exercises that runs fast
@@ -140,8 +140,33 @@ def test_instructors_get_solutions_outputs_and_valid_metadata(instructor, exerci
         checks = [cell for cell in found["grade"] if cell.cell_type == "code"]
         assert all(cell.outputs and grading(cell)["points"] > 0 for cell in checks), name
         assert all(cell in found["locked"] for cell in checks), name
-        proofs = [cell for cell in found["grade"] if cell.cell_type == "markdown"]
-        assert not any(grading(cell)["points"] for cell in proofs), name
+        points = {grading(cell)["grade_id"]: grading(cell)["points"] for cell in found["grade"]}
+        titles = re.findall(r"^### Exercise .* \((\d) points?\)$", "\n".join(c.source for c in instructor[name].cells), re.M)
+        shares = [(points[f"{check}-check"], points.get(f"{check}-proof")) for check in
+                  (grading(cell)["grade_id"].removesuffix("-check") for cell in checks)]
+        assert [check + (proof or 0) for check, proof in shares] == list(map(int, titles)), name
+        assert all(proof in (check, check + 1) for check, proof in shares if proof is not None), name
+
+
+def test_readme_names_the_chapters_that_show_stored_results(course):
+    words = (course / "instructor/README.md").read_text(encoding="utf-8")
+    assert "the folder `benchmarks` too: 04_bandwidth, " in words
+    assert all(name in words for name in ("13d_auto", "15g_reproductions")) and "06a_orderq" not in words
+
+
+def test_a_commit_that_nobody_can_install_is_told(tmp_path, capsys):
+    def git(*words):
+        return subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words], cwd=tmp_path, check=True,
+                              capture_output=True, text=True).stdout.strip()
+
+    assert commit(tmp_path, {"branch": "main"}) == "main"
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    head = git("rev-parse", "HEAD")
+    assert commit(tmp_path, {"branch": "main"}) == head
+    assert capsys.readouterr().err.startswith(f"Commit {head[:7]} is on no remote branch: students cannot install it")
+    git("update-ref", "refs/remotes/origin/main", "HEAD")
+    assert commit(tmp_path, {"branch": "main"}) == head and capsys.readouterr().err == ""
 
 
 def test_links_in_a_folder_are_followed():
@@ -164,7 +189,7 @@ def test_archives_are_the_folders_and_always_the_same(course, tmp_path):
     stale.parent.mkdir()
     stale.write_text("left from an earlier run")
     done = subprocess.run([sys.executable, ROOT / "site/classroom.py", tmp_path], capture_output=True, text=True)
-    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert done.returncode == 0 and re.fullmatch(r"(Commit \w+ is on no remote branch: .*\n)?", done.stderr), done.stderr
     assert re.match(r"student/, student.zip: \d+ notebooks with \d+ exercises of \d+ points\ninst", done.stdout)
     assert not stale.exists()
     for name in ("student.zip", "instructor.zip"):
@@ -215,6 +240,12 @@ class Classroom:
             assert submission.score == sum(found.values())
         return {name.removesuffix("-check"): score for name, score in found.items() if name.endswith("-check")}
 
+    def by_hand(self, student):
+        """Return the points of each cell that the Formgrader presents for grading by hand."""
+        with Gradebook(f"sqlite:///{self.folder}/gradebook.db") as book:
+            cells = book.find_submission("work", student).notebooks[0].grades
+            return {cell.name: cell.max_score for cell in cells if cell.needs_manual_grade}
+
 
 def test_nbgrader_grades(course, student, instructor, tmp_path, record_property, monkeypatch):
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # nbgrader calls alembic
@@ -224,21 +255,27 @@ def test_nbgrader_grades(course, student, instructor, tmp_path, record_property,
 
     model = {grading(cell)["grade_id"]: cell.source for cell in instructor[GRADED].cells if grading(cell)}
     points = {grading(cell)["grade_id"].removesuffix("-check"): grading(cell)["points"]
-              for cell in instructor[GRADED].cells if grading(cell).get("points")}
+              for cell in code(instructor[GRADED]) if grading(cell).get("points")}
     half = set(list(points)[::2])
     for name, solved in {"ada": set(points), "ben": set(), "cleo": half}.items():
         nb = read(course / "student" / GRADED)
         if name != "ben":  # the exercises need nothing of the chapter above, and without it they run faster
-            nb.cells = [cell for cell in nb.cells if grading(cell)]
+            nb.cells = nb.cells[next(k for k, cell in enumerate(nb.cells) if cell.source.startswith("## Exercises")):]
         for cell in nb.cells:
             if grading(cell).get("grade_id") in solved:
                 cell.source = model[grading(cell)["grade_id"]]
+            if name == "ada":
+                cell.source = cell.source.replace("YOUR ANSWER HERE", "Because.").replace(BLANK, "Pairs.")
         classroom.submit(name, nb)
     classroom.run("autograde")
 
     assert classroom.scores("ada") == points
     assert classroom.scores("ben") == dict.fromkeys(points, 0)
     assert classroom.scores("cleo") == {name: points[name] * (name in half) for name in points}
+
+    said = [cell.source for cell in read(tmp_path / "autograded/ada/work" / GRADED).cells]
+    assert "Because." in said and [source for source in said if "*My answer:* Pairs." in source], "what is written stays"
+    assert classroom.by_hand("ada") == {"features-mean_product-proof": 1} and not classroom.by_hand("ben")
 
     cells = code(read(tmp_path / "autograded/ben/work" / GRADED))
     failed = [k for k, cell in enumerate(cells) if any(o.output_type == "error" for o in cell.outputs)]
@@ -275,7 +312,16 @@ def test_the_form_of_exercises():
     assert not [cell for cell in locked if grading(cell)["solution"]] and len(locked) == 7
     sources = [cell.source for cell in release(nb).cells]
     assert sources[5:7] == ["YOUR ANSWER HERE", "def twice(x):\n    # YOUR CODE HERE\n    raise NotImplementedError()"]
+    points = [grading(cell)["points"] for cell in nb.cells if grading(cell).get("grade")]
+    assert points == [1, 1, 2], "half of the points are the proof's"
     assert grade(plain(nbformat.v4.new_notebook())) == {}
+
+
+def test_a_statement_with_a_blank_can_be_written_in():
+    nb = exercises(STATEMENT + f"\n\n*My answer:* {BLANK}", SOLUTION, CHECK)
+    grade(nb)
+    cell, = [cell for cell in release(nb).cells if BLANK in cell.source]
+    assert cell.metadata.get("editable", True) and not grading(cell)
 
 
 FORM = "must have the form '### Exercise 1.2: Title (2 points)'"
@@ -295,6 +341,7 @@ EDGE = "the edge of the section"
     ([STATEMENT, SOLUTION, CHECK] * 2, "there are two of Exercise 9.1"),
     ([STATEMENT, SOLUTION, CHECK, MORE[0], SOLUTION, CHECK],
      "Exercise 9.2: another exercise has the name 'toys.twice'"),
+    ([STATEMENT.replace("2 points", "1 point"), PROOF, SOLUTION, CHECK], "Exercise 9.1: with a proof it must have 2 points"),
     ([STATEMENT, SOLUTION.replace("    ### END SOLUTION", ""), CHECK], "Exercise 9.1: the lines BEGIN SOLUTION"),
     ([STATEMENT, PROOF.replace("BEGIN", "END"), SOLUTION, CHECK], "Exercise 9.1: the lines BEGIN SOLUTION and"),
     ([STATEMENT, PROOF.replace("\n", " "), SOLUTION, CHECK], "Exercise 9.1: the lines BEGIN SOLUTION and"),

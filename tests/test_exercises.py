@@ -317,6 +317,9 @@ def test_other_forms_of_a_right_answer(double, capsys):
                    lambda *args: args[0] * 2, talkative, np.vectorize(lambda v: 2 * v, otypes=[float])]:
         assert double.verdict(answer) is None
     assert capsys.readouterr().out == ""
+    for name in ("uncertainty.covered", "ridge.slopes"):
+        ex = exercise(name)
+        assert ex.verdict(lambda *inputs, ex=ex: torch.tensor(np.array(ex.model(*inputs)))) is None, "two values in one"
 
 
 def test_an_answer_may_use_its_result_again(double):
@@ -740,6 +743,23 @@ def test_command_that_grades(tmp_path, capsys):
         with pytest.raises(SystemExit) as stopped:
             main(["grade", *words])
         assert stopped.value.code == 2 and hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", [page for page, found in POINTS.items() if found])
+def test_of_a_notebook_the_exercises_that_it_has_are_graded(page, monkeypatch, capsys):
+    """Those on a topic may stand on several pages; the others are named."""
+    from rfteach.cli import main
+
+    monkeypatch.setattr(grading, "_graded", lambda *given: None)
+    topic, file = next(iter(POINTS[page])).partition(".")[0], str(notebooks.NBS / page)
+    assert [g.exercise for g in grading.grade(file, topic)] == list(POINTS[page])
+    assert main(["grade", topic, file]) == 0
+    other = [f"{topic}.{name}" for name in exercises(topic) if f"{topic}.{name}" not in POINTS[page]]
+    printed = capsys.readouterr().out
+    assert f"{file}: {len(POINTS[page])} of {len(POINTS[page])} accepted\n" in printed
+    assert printed.endswith(f"  not in this notebook: {', '.join(other)}\n") == bool(other)
+    assert main(["grade", "kernels" if topic != "kernels" else "pca", file]) == 2
+    assert f"{page} has no exercise on" in capsys.readouterr().err
 
 
 def test_command_accepts_the_answers_of_a_chapter(capsys):

@@ -120,6 +120,13 @@ def test_code_has_the_sentence_above_it():
     assert (made.heading, made.text.split("\n")[0]) == ("Slow", "In a loop:")
 
 
+@pytest.mark.parametrize("name", DECKS)
+def test_no_slide_begins_within_a_sentence(name):
+    """As what follows a displayed formula may."""
+    begun = [cell.source[:60] for cell in slides.deck(BOOKS[name], name) if cell.source[0].islower()]
+    assert not [words for words in begun if not words.startswith("scikit-learn")]
+
+
 def test_figure_has_its_caption_and_alternative_text():
     below = "*It falls, see [there](02_features.ipynb). " + ("More words. " * 30).strip() + "*\n\nProse."
     made = deck(code("#| fig-alt: A curve\nplot()", "slide", image=True), text(below))[1]

@@ -164,6 +164,11 @@ def _():
     return {"train": np.full((3, 1), 0.1), "test": np.array([[0.2]])}
 
 
+@standardise.case("a column in other units")
+def _():
+    return {"train": np.array([[1e-12, 1.0], [4e-12, 2.0]]), "test": np.array([[2e-12, 0.0]])}
+
+
 @standardise.property("training columns have mean 0 and deviation 1")
 def _(result, given, answer):
     train = np.asarray(result[0])

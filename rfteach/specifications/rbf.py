@@ -74,6 +74,14 @@ def _(matrix, given, answer):
             return f"The smallest eigenvalue of {name} is {lowest:.3g}"
 
 
+@nystroem.property("K in other units")
+def _(matrix, given, answer):
+    for factor in (1e-12, 1e12):
+        scaled = answer(factor * given.K, given.centres) / factor
+        if fault := differ(matrix, scaled, "result", f"the result for {factor:g} K divided by {factor:g}"):
+            return fault
+
+
 @nystroem.property("a centre named twice changes nothing")
 def _(matrix, given, answer):
     again = answer(given.K, np.append(given.centres, given.centres[:1]))
