@@ -394,8 +394,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         Subtract the mean of y, and add it to predictions. Rows that come in pieces (``partial_fit``) have the mean of
         the first piece.
     early_stopping : bool, default True
-        Choose the number of epochs by validation; False runs ``max_iter`` epochs, towards interpolation. With
-        validation data in ``fit``: go back to the epoch of least validation loss, once ``n_iter_no_change`` epochs
+        Choose the number of epochs by validation; False runs ``max_iter`` epochs, towards interpolation, and predicts with
+        the last step, which is noisy where equal rows have different targets. With validation data in ``fit``: go back to the epoch of least validation loss, once ``n_iter_no_change`` epochs
         have not made it less by a thousandth. Without: parts of the rows are held out, one after the other until there
         were 500 of them in all; the least mean loss decides; then all rows are trained on for as many epochs. A row that
         makes up more than a twentieth of all, with more than five copies, is not held out, unless half of the kinds do. No epoch

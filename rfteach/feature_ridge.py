@@ -377,7 +377,8 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     ----------
     features : transformer or None, default None
         Any scikit-learn transformer, such as `rfteach.features.RandomFourierFeatures`; a clone of it is
-        fitted. None stands for 500 paired random Fourier features with the median bandwidth.
+        fitted, to arrays: what asks for columns by name stands before this estimator in a pipeline. None stands for 500
+        paired random Fourier features with the median bandwidth.
     alpha : {"loo", "gcv"} or float, default "loo"
         Penalty λ ≥ 0 on the squared coefficients. "loo" chooses it by the leave-one-out error, (3.20),
         which takes a second pass over the rows; "gcv" by (3.14), without one. With random Fourier features
