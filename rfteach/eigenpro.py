@@ -395,8 +395,8 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         the first piece.
     early_stopping : bool, default True
         Choose the number of epochs by validation; False runs ``max_iter`` epochs, towards interpolation, and predicts with
-        the last step, which is noisy where equal rows have different targets. With validation data in ``fit``: go back to the epoch of least validation loss, once ``n_iter_no_change`` epochs
-        have not made it less by a thousandth. Without: parts of the rows are held out, one after the other until there
+        the last step, which is noisy where equal rows have different targets. With validation data in ``fit``: go back
+        to the epoch of least validation loss, once ``n_iter_no_change`` epochs have not made it less by a thousandth. Without: parts of the rows are held out, one after the other until there
         were 500 of them in all; the least mean loss decides; then all rows are trained on for as many epochs. A row that
         makes up more than a twentieth of all, with more than five copies, is not held out, unless half of the kinds do. No epoch
         at all, which is the constant, is a choice, too. Where the best epoch comes before the tenth (before half of a
