@@ -217,7 +217,7 @@ def _nearest(AT, active, lam, corr):
 
 
 def _least_residual(AT, y):
-    c, *_ = np.linalg.lstsq(AT.T, y)
+    c, *_ = np.linalg.lstsq(AT.T, y, rcond=None)
     return np.linalg.norm(y - c @ AT)
 
 # %% ../nbs/06c_bpdn.ipynb #6c0a0010

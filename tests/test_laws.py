@@ -195,7 +195,7 @@ def test_kinds_weights_outputs_and_copies():
     assert line.chosen_ == "plane"
     T = np.c_[np.ones(120), X]
     p = line.predict(X)
-    np.testing.assert_allclose(T @ np.linalg.lstsq(T, p)[0], p, atol=1e-8)
+    np.testing.assert_allclose(T @ np.linalg.lstsq(T, p, rcond=None)[0], p, atol=1e-8)
 
 
 def test_outside_of_the_laws():

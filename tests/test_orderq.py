@@ -386,7 +386,7 @@ def test_ties(seed):
     rng = np.random.default_rng(seed)
     m, N = rng.integers(1, 25), rng.integers(1, 60)
     A, y = rng.integers(-1, 2, (m, N)).astype(float), rng.integers(-2, 3, m).astype(float)
-    c, *_ = np.linalg.lstsq(A, y)
+    c, *_ = np.linalg.lstsq(A, y, rcond=None)
     sigma = max(0.2 * np.linalg.norm(y), 1.01 * np.linalg.norm(y - A @ c))
     check_certificate(A, y, sigma, basis_pursuit_denoising(A, y, sigma), tol=1e-6)
 
@@ -403,7 +403,7 @@ def test_small_shapes(shape):
 
 def test_a_bound_out_of_reach():
     A, y = problem("tall")
-    c, *_ = np.linalg.lstsq(A, y)
+    c, *_ = np.linalg.lstsq(A, y, rcond=None)
     least = np.linalg.norm(y - A @ c)
     with pytest.raises(ValueError, match=f"sigma=.* cannot be reached: the least residual .* is {least:.6g}"):
         basis_pursuit_denoising(A, y, 0.5 * least)
