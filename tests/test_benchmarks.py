@@ -193,6 +193,15 @@ def test_what_has_been_measured_is_kept_when_it_is_stopped(tmp_path, monkeypatch
     assert begun[9:] == [2], "nor takes it away"
 
 
+@pytest.mark.parametrize("wrong, words", [
+    (dict(baseline="theirs"), r"baseline must be one of \['ours'\], got 'theirs'"),
+    (dict(limit="ours"), r"limit must be a tuple of some of \['ours'\], got 'ours'"),
+    (dict(parts=("none",)), r"parts must be a tuple of some of \['ours'\], got \('none',\)")])
+def test_a_contest_names_its_cases(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        harness.Contest({"ours": abs}, **{"baseline": "ours"} | wrong)
+
+
 def test_unknown_names_are_refused(capsys):
     with pytest.raises(SystemExit):
         run.main(["no-such-benchmark"])
