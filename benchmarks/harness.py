@@ -59,6 +59,13 @@ class Contest:
     memory: bool = True
     place: str = "cpu"
 
+    def __post_init__(self):
+        if self.baseline not in self.cases:
+            raise ValueError(f"baseline must be one of {list(self.cases)}, got {self.baseline!r}")
+        for name in ("limit", "parts"):
+            if not (isinstance(what := getattr(self, name), tuple) and set(what) <= set(self.cases)):
+                raise ValueError(f"{name} must be a tuple of some of {list(self.cases)}, got {what!r}")
+
 
 def finished(call, place):
     """The call; on a card it ends when the card has done what it was given."""

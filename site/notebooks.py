@@ -1,7 +1,7 @@
 """What is done with notebooks: ``python site/notebooks.py export|store|readme|processors|older ...``.
 
-export      write the modules of the package from the notebooks (orphaned modules are removed); let cells
-            of imports open collapsed in JupyterLab
+export      write the modules of the package from the notebooks; let cells of imports open collapsed in
+            JupyterLab
 store       execute every chapter into _build/nbs (what has not changed is not executed again), then
             put into nbs/ the outputs of those where one no longer agrees with the stored one
 readme      write README.md from nbs/index.ipynb
@@ -125,7 +125,7 @@ def stub():
 
 
 def export():
-    """Write the package from the notebooks and remove the modules that no notebook makes."""
+    """Write the package from the notebooks; modules that no notebook makes are named, and stay."""
     for notebook in chapters():
         nb = nbformat.read(notebook, as_version=4)
         before = nbformat.writes(nb)
@@ -137,15 +137,14 @@ def export():
             nbformat.write(nb, notebook)
     made = modules()
     made[f"{settings(ROOT)['lib_path']}/__init__.pyi"] = stub()
-    for file in (ROOT / settings(ROOT)["lib_path"]).rglob("*.py"):
-        if file.relative_to(ROOT).as_posix() not in made:
-            print(f"removed {file.relative_to(ROOT)}: no notebook exports it")
-            file.unlink()
     for name, code in made.items():
         if not (ROOT / name).exists() or (ROOT / name).read_bytes() != code:
             print(f"wrote {name}")
             (ROOT / name).parent.mkdir(exist_ok=True)
             (ROOT / name).write_bytes(code)
+    there = {file.relative_to(ROOT).as_posix() for file in (ROOT / settings(ROOT)["lib_path"]).rglob("*.py")}
+    if left := sorted(there - made.keys()):
+        raise NotebookError("\n".join(f"{name}: no notebook exports it; move it into one, or remove it" for name in left))
 
 
 def content_key(nb, env=None):

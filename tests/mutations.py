@@ -19,7 +19,7 @@ The wrong form is caught where an assertion fails there, or in a cell between. A
 error, such as a wrong shape, is no test of the check, and is reported.
 
 The outcome is kept in ``benchmarks/results/equations/report.json``, which the page "What was checked" shows. Pages whose code up
-to the last check, and whose table, have not changed are not run again.
+to the last check, numbered formulas, and table have not changed are not run again.
 """
 
 import hashlib
@@ -44,10 +44,16 @@ def cells_of(page):
     return {cell["id"]: {**cell, "source": "".join(cell["source"])} for cell in cells}
 
 
+def formulas(page):
+    """The numbered formulas of a page, between their dollars."""
+    texts = [cell["source"] for cell in cells_of(page).values() if cell["cell_type"] == "markdown"]
+    return [formula for text in texts for formula in text.split("$$")[1::2] if r"\tag" in formula]
+
+
 def tags(page):
     """The numbers of the equations of a page, in the order of the page."""
     text = "\n".join(cell["source"] for cell in cells_of(page).values() if cell["cell_type"] == "markdown")
-    return re.findall(r"\\tag\{(\d+\.\d+)\}", text)
+    return re.findall(r"\\tag\{([^}]*)\}", text)
 
 
 def pages():
@@ -69,7 +75,9 @@ def missing(page):
 
 def faults(page):
     """What is wrong with the table of a page, as a list of sentences."""
-    found, cells, order = [], cells_of(page), list(cells_of(page))
+    cells, order = cells_of(page), list(cells_of(page))
+    found = [f"({tag}) is not a number such as (3.2)" for tag in tags(page) if not re.fullmatch(r"\d+\.\d+", tag)]
+    found += [f"({tag}) is not between $$ and $$" for tag in tags(page) if rf"\tag{{{tag}}}" not in "".join(formulas(page))]
     for tag, row in table(page).items():
         if tag not in tags(page):
             found.append(f"({tag}) is not on the page")
@@ -91,11 +99,11 @@ def faults(page):
 
 
 def state(page):
-    """A digest of what the outcome depends on: the code of the page up to its last check, and its table."""
+    """A digest of what the outcome depends on: the code of the page up to its last check, its numbered formulas, and its table."""
     cells, rows = cells_of(page), table(page)
     last = max((list(cells).index(row["check"]) for row in rows.values() if row.get("check") in cells), default=-1)
     sources = [cell["source"] for cell in list(cells.values())[: last + 1] if cell["cell_type"] == "code"]
-    return hashlib.sha256(json.dumps([sources, rows], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([sources, formulas(page), rows], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def runnable(cell):
@@ -215,7 +223,7 @@ def main(chosen):
     open_ = {page: found for page in chosen or pages() if (found := missing(page))}
     bad = {page: found for page in chosen or pages() if (found := faults(page))}
     for page, found in open_.items():
-        print(f"{page}: nothing is said of ({'), ('.join(found)})")
+        print(f"{page}: ({'), ('.join(found)}) has no row in tests/equations/{page}.toml; the head of this file says how to write it")
     for page, found in bad.items():
         print(f"{page}: {'; '.join(found)}")
     kept = report()

@@ -193,6 +193,15 @@ def test_what_has_been_measured_is_kept_when_it_is_stopped(tmp_path, monkeypatch
     assert begun[9:] == [2], "nor takes it away"
 
 
+@pytest.mark.parametrize("wrong, words", [
+    (dict(baseline="theirs"), r"baseline must be one of \['ours'\], got 'theirs'"),
+    (dict(limit="ours"), r"limit must be a tuple of some of \['ours'\], got 'ours'"),
+    (dict(parts=("none",)), r"parts must be a tuple of some of \['ours'\], got \('none',\)")])
+def test_a_contest_names_its_cases(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        harness.Contest({"ours": abs}, **{"baseline": "ours"} | wrong)
+
+
 def test_unknown_names_are_refused(capsys):
     with pytest.raises(SystemExit):
         run.main(["no-such-benchmark"])
@@ -340,8 +349,10 @@ def test_defaults_do_no_harm():
     """Every regressor is in the record of defaults, and none is worse there than the page says it may be."""
     regressors = {name for name in rfteach.__all__ if inspect.isclass(getattr(rfteach, name))
                   and issubclass(getattr(rfteach, name), RegressorMixin)}
-    assert regressors <= set(defaults.MODELS)
+    assert regressors <= set(defaults.MODELS), f"To mend: {regressors - set(defaults.MODELS)} in MODELS of benchmarks/defaults.py"
     record = json.loads(defaults.RESULTS.read_text(encoding="utf-8"))
+    due = {model for model in defaults.MODELS for setting in defaults.NOISY if model not in record["runs"][setting]}
+    assert not due, f"To mend: python benchmarks/defaults.py {' '.join(due)}"
     for setting in defaults.NOISY:
         limit = 1.05 if setting.startswith("noise") else 1.10
         for model in defaults.MODELS:

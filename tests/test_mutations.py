@@ -8,16 +8,20 @@ from pathlib import Path
 import mutations
 import pytest
 
-MEND = "To mend: make equations"
+MEND = "To mend: see that the checks still say what the formulas say, then: make equations"
 
 
 @pytest.mark.parametrize("page", mutations.pages())
 def test_each_equation_is_checked_or_a_definition(page):
-    assert mutations.missing(page) == [] and mutations.faults(page) == []
+    assert mutations.faults(page) == [], f"To mend: correct tests/equations/{page}.toml, or the number on the page"
+    lost = "), (".join(mutations.missing(page))
+    assert not lost, (f"({lost}) has no row. To mend: write it in tests/equations/{page}.toml, as the head of "
+                      "tests/mutations.py says, then: make equations")
 
 
 def test_no_table_is_left_over():
-    assert {path.stem for path in mutations.TABLES.glob("*.toml")} == set(mutations.pages())
+    left = {path.stem for path in mutations.TABLES.glob("*.toml")} - set(mutations.pages())
+    assert not left, "To mend: remove these tables of tests/equations, or name them as their pages"
 
 
 @pytest.mark.parametrize("page", mutations.pages())
@@ -95,3 +99,22 @@ def test_faults_of_a_table_are_named(project, table, words):
 def test_what_a_table_leaves_out(project):
     Path(mutations.TABLES / "01_page.toml").write_text('["1.3"]\ndefinition = "rows"\n', encoding="utf-8")
     assert mutations.missing("01_page") == ["1.1", "1.2"] and mutations.pages() == ["01_page"]
+
+
+@pytest.mark.parametrize("tag", ["1.2a", "1.2′", " 1.2", "D.1"])
+def test_a_number_that_is_none_is_named(project, tag):
+    page = project / "nbs/01_page.ipynb"
+    page.write_text(page.read_text(encoding="utf-8").replace("1.2", tag), encoding="utf-8")
+    assert f"({tag}) is not a number such as (3.2)" in mutations.faults("01_page")
+
+
+def test_a_formula_that_changes_is_to_be_checked_again(project):
+    """The formula, and not the words around it."""
+    page, before = project / "nbs/01_page.ipynb", mutations.state("01_page")
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text.replace(" and ", " or "), encoding="utf-8")
+    assert mutations.state("01_page") == before
+    page.write_text(text.replace("y = 2x", "y = 3x"), encoding="utf-8")
+    assert mutations.state("01_page") != before
+    page.write_text(text.replace("$$", "$"), encoding="utf-8")
+    assert "(1.1) is not between $$ and $$" in mutations.faults("01_page")

@@ -156,8 +156,8 @@ def test_every_argument_is_a_symbol_or_a_setting():
             if not {key, f"{name}.{key}"} & set(SETTINGS) and key not in taken.get((module, name), ())]
     if lost:
         fail("Arguments that are neither on the notation page nor known as settings:", lost,
-             "To mend: if it stands for a symbol, add a row to the table under '## Symbols' of the "
-             "chapter that defines it\n(a notebook in the sidebar of _quarto.yml), then: make sync. "
+             "To mend: make sync. What it leaves: if it stands for a symbol, add a row to the table under '## Symbols' of the "
+             "chapter\nthat defines it (a notebook in the sidebar of _quarto.yml), then again: make sync. "
              "If not, add the name to SETTINGS in tests/test_notation.py.")
 
 

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 import notebooks
+import rfteach
 from build import directives, only_imports, pages
 from compare import agree
 from readme import readme, relink
@@ -62,21 +63,60 @@ def test_tests_that_pages_name_are_there():
         fail("Pages name tests that are not there:", gone, "To mend: name those that check what the page promises")
 
 
-def test_each_notebook_has_a_module_of_its_own():
-    """nbdev lets the second of two notebooks with one name overwrite the first without a word."""
-    homes = {}
+def homes():
+    """Return ``{module: [notebook that exports to it, ...]}``."""
+    found = {}
     for notebook in notebooks.chapters():
         for cell in notebooks.code_cells(notebook):
             if name := directives(cell.source)[0].get("default_exp"):
-                homes.setdefault(name, []).append(notebooks.name_of(notebook))
-    if shared := [f"{name}: {', '.join(where)}" for name, where in homes.items() if len(where) > 1]:
+                found.setdefault(name, []).append(notebooks.name_of(notebook))
+    return found
+
+
+def test_each_notebook_has_a_module_of_its_own():
+    """nbdev lets the second of two notebooks with one name overwrite the first without a word."""
+    if shared := [f"{name}: {', '.join(where)}" for name, where in homes().items() if len(where) > 1]:
         fail("Several notebooks export to one module:", shared, "To mend: rename a default_exp")
+
+
+INTERNAL = ["attention_engine", "checks", "eigenpro_engine", "eigenpro_shares", "eigenpro_training", "estimators", "pca_engine"]
+
+
+def test_each_module_is_public_or_internal():
+    """What is asked of docstrings, annotations, arguments and estimators is asked of the modules in `_PUBLIC`."""
+    known = {*rfteach._PUBLIC, *INTERNAL}
+    if lost := [f"{name}: {where[0]}" for name, where in homes().items()
+                if name not in known and not name.startswith("specifications.")]:
+        fail("Modules that are neither public nor internal:", lost, "To mend: enter the module, with what users import from it, "
+             "in _PUBLIC of rfteach/__init__.py,\nor, if nothing in it is for users, in INTERNAL of tests/test_notebooks.py")
+    if gone := sorted(known - homes().keys()):
+        fail("No notebook in _quarto.yml exports these modules:", gone,
+             "To mend: enter the notebook there, or remove them from _PUBLIC or INTERNAL")
 
 
 def test_export_is_in_sync():
     """Also catches a module whose notebook is gone: the export starts from an empty package."""
     if found := differing(notebooks.modules(), files("rfteach/**/*.py")):
-        fail("The package is not what the notebooks export:", found)
+        fail("The package is not what the notebooks export:", found,
+             f"{SYNC}\nIf you edited rfteach/ by hand, move the change into its notebook first: make sync overwrites it. "
+             "A module that no notebook makes\nit leaves: move it into one, or remove it.")
+
+
+def test_export_removes_nothing(tmp_path, monkeypatch):
+    """A module that no notebook makes may be somebody's work: it is named, and the others are written."""
+    (tmp_path / "rfteach").mkdir()
+    for name in ("settings.ini", "rfteach/__init__.py"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    mine = tmp_path / "rfteach/mine.py"
+    mine.write_text("work = 1\n", encoding="utf-8")
+    made = {"rfteach/__init__.py": (ROOT / "rfteach/__init__.py").read_bytes(), "rfteach/one.py": b"one = 1\n"}
+    for name, value in (("ROOT", tmp_path), ("chapters", list), ("modules", lambda: made)):
+        monkeypatch.setattr(notebooks, name, value)
+    with pytest.raises(notebooks.NotebookError, match="rfteach/mine.py: no notebook exports it"):
+        notebooks.export()
+    assert mine.exists() and (tmp_path / "rfteach/one.py").exists()
+    mine.unlink()
+    notebooks.export()
 
 
 def test_readme_is_in_sync():
@@ -204,15 +244,26 @@ def test_links_in_the_readme():
     assert not (lost := [t for t in targets if not (ROOT / t).exists()]), f"README.md: no such file {lost}"
 
 
+OF_A_MACHINE = re.compile(rb"(?:(?<![\w./:~$}*+-])|file://)/(?:home|Users|root|work|tmp|private/var|mnt/[a-z]/Users|Volumes)/[\w.]"
+                          rb"|\b[A-Za-z]:(?:\\{1,2}|/)Users\b")
+
+
+@pytest.mark.parametrize("text, found", [
+    *((text, True) for text in ("@home@ann", "file:@@@home@ann", "@mnt@c@Users@ann", "@Volumes@ann", "C:@Users@ann")),
+    *((text, False) for text in ("https:@@x.org@home@ann", "a@home@b", "~@work@x", "$HOME@work@x", "file:@@@x", "abc:@Users"))])
+def test_what_is_a_path_of_a_machine(text, found):
+    for mark in ("/", "\\", "\\\\") if ":@U" in text else "/":  # JSON keeps a backslash as two
+        assert bool(OF_A_MACHINE.search(text.replace("@", mark).encode())) == found
+
+
 def test_no_paths_of_a_machine():
     try:
         listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT,
                                 check=True, capture_output=True, text=True).stdout.split("\0")
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a git clone")
-    path = re.compile(rb"(?<![\w./:~$}*+-])/(?:home|Users|root|work|tmp|private/var)/[\w.]|[A-Z]:\\Users")
     found = [f"{name}: {hit.group().decode()}..." for name in filter(None, listed)
              if (ROOT / name).is_file() and b"\0" not in (data := (ROOT / name).read_bytes())
-             and (hit := path.search(data))]
+             and (hit := OF_A_MACHINE.search(data))]
     if found:
         fail("Files name folders of one machine:", found, "To mend: use paths relative to the project")
