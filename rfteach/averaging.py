@@ -85,7 +85,7 @@ def average(P: np.ndarray, Y: np.ndarray, w: np.ndarray) -> np.ndarray:
     return nnls(R[:, :m], R[:, m])[0]
 
 # %% ../nbs/13b_averaging.ipynb #13b9c245
-_LEAST_SHARE, _MOST = 0.02, 2.0  # of an average; the sum of its weights
+_LEAST_SHARE, _LEAK = 0.02, 0.05  # of an average; of a row's own target in its left-out prediction
 
 
 def mean_of_others(Y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -167,10 +167,12 @@ def combine(
     losses = honest_losses(P, Y, w, [pick, _trimmed], n_draws=n_draws, random_state=random_state)
     seen = ~np.isnan(losses[0])
     one, many = losses[:, seen]
-    averaged = bool(seen.any()) and better(one - many, w[seen])
+    average_of_all = _trimmed(P, Y, w)
+    sound = average_of_all.sum() <= 1 + min(1.0, _LEAK * (len(Y) - 1))
+    averaged = sound and bool(seen.any()) and better(one - many, w[seen])
     error, spread = _mean(many if averaged else one, w[seen])
     errors, spreads = np.transpose([_mean(loss, w) for loss in np.square(Y - P).sum(2)])
-    weights = _trimmed(P, Y, w) if averaged else pick(P, Y, w)
+    weights = average_of_all if averaged else pick(P, Y, w)
     if error > errors[0]:  # the first candidate alone is no choice
         weights, error, spread = np.eye(len(P))[0], float(errors[0]), float(spreads[0])
     left_out = others + np.tensordot(weights, P, 1)
@@ -178,12 +180,12 @@ def combine(
 
 
 def _trimmed(P, Y, w):
-    """The average, and again without those that carry little of it; with weights that add up to 2 at most."""
+    """The average, and again without those that carry little of it."""
     c = average(P, Y, w)
     keep = c >= _LEAST_SHARE * c.sum()
     c = np.zeros(len(P))
     c[keep] = average(P[keep], Y, w) if keep.any() else 0.0
-    return c * (_MOST / max(c.sum(), _MOST))
+    return c
 
 
 def _mean(losses, w):
