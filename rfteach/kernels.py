@@ -340,11 +340,13 @@ class Kernel(_OnPoints):
             Frequencies in radians per unit of the inputs, float64; a torch tensor if the bandwidth is a
             torch tensor, so that gradients reach it, else a NumPy array.
         """
-        W = torch.from_numpy(np.asarray(Z, float) * self._mixing(np.asarray(U, float)))
+        A = np.asarray(Z, float) * self._mixing(np.asarray(U, float))
+        W = torch.from_numpy(A)
         if isinstance(self.bandwidth, torch.Tensor):
             W = W.to(self.bandwidth.device)
             return W / self.widths(W)
-        return (W / self.widths(W)).numpy()
+        self.widths(W)
+        return A / np.asarray(self.bandwidth, float)
 
     def frequencies(self, n: int, d: int, random_state: Seed = None) -> Array:
         """Draw n independent frequencies from the spectral measure on ℝᵈ, equations (1.6) to (1.9).
