@@ -968,12 +968,13 @@ def test_functions_of_torch_func(kind, causal):
     slope = torch.func.grad(f)
     torch.testing.assert_close(torch.func.jvp(lambda q: slope(q, bias[0]), (q[0],), (d,))[1], (H * d).sum((2, 3)))
     torch.testing.assert_close(torch.func.grad(lambda q: (slope(q, bias[0]) * d).sum())(q[0]), (H * d).sum((2, 3)))
-    x = q[0].clone().requires_grad_()
-    inner = torch.func.grad(lambda b: f(x, b))(bias[0])
-    found, = torch.autograd.grad(inner @ bias[1], x)
-    wanted, = torch.autograd.grad(torch.func.jvp(lambda b: f(x, b), (bias[0],), (bias[1],))[1], x)
-    torch.testing.assert_close(found, wanted)
-    assert found.abs().max() > 1e-4
+    x, h = q[0].clone().requires_grad_(), torch.ones(4, dtype=torch.float64, requires_grad=True)
+    g = lambda h, x: (attended(x, k[0], v[0], bias[0]) @ h).sin().sum()
+    slope, = torch.autograd.grad(g(h, x), h, create_graph=True)
+    wanted, = torch.autograd.grad(slope.square().sum(), x)
+    inner = lambda x: torch.func.grad(g)(h.detach(), x).square().sum()  # x is of no concern to it
+    torch.testing.assert_close(torch.autograd.grad(inner(x), x)[0], wanted)
+    torch.testing.assert_close(torch.func.grad(inner)(q[0]), wanted)
     with pytest.raises(ValueError, match="exponents of q and k overflow"):
         torch.vmap(attended)(q, 1e200 * k, v, bias)
     with pytest.raises(ValueError, match="q contains NaN"):
