@@ -267,12 +267,9 @@ class _OnPoints(BaseEstimator):
         ``side`` None or ``side(Y)``, see there.
         """
         bandwidth = self.widths(X)
-        if _transformed():
-            difference = (X[:, None] - Y) / bandwidth
-            distances = (difference.square() if self.norm == 2 else difference.abs()).sum(-1)
-            return self._profile(self._factor * distances)
         if needs_grad(X, Y, bandwidth):
-            self._check_ranges(X, Y, bandwidth)
+            if not _transformed():
+                self._check_ranges(X, Y, bandwidth)
             distances = self._differentiable(X, Y, bandwidth)
             return self._profile(self._factor * distances)
         return _fill(X, Y, self.tile(X, Y, side))
@@ -300,7 +297,11 @@ class _OnPoints(BaseEstimator):
 
         return tile
 
-    _differentiable = staticmethod(_SquaredDistances.apply)
+    @staticmethod
+    def _differentiable(X, Y, bandwidth):
+        if _transformed():
+            return ((X[:, None] - Y) / bandwidth).square().sum(-1)
+        return _SquaredDistances.apply(X, Y, bandwidth)
 
     def diag(self, X: ArrayLike) -> Array:
         """k(x, x) for each row, which is one.
@@ -661,6 +662,8 @@ class Laplacian1(Kernel):
 
     @staticmethod
     def _differentiable(X, Y, bandwidth):
+        if _transformed():
+            return ((X[:, None] - Y) / bandwidth).abs().sum(-1)
         centre = Y[:1].detach()
         U = (X - centre) / bandwidth
         if Y is X:
