@@ -133,7 +133,12 @@ def resolve_device(device: Device | None) -> torch.device:
 
 
 def needs_grad(*tensors: torch.Tensor | None) -> bool:
-    """Tell whether one of the tensors (None counts as no) requires a gradient while autograd is on, or has a tangent."""
+    """Tell whether one of the tensors (None counts as no) requires a gradient while autograd is on, or has a tangent.
+
+    Inside of a transform of ``torch.func`` all may, for a tensor shows but the innermost one.
+    """
+    if torch._C._functorch.maybe_current_level() is not None:
+        return True
     backward = torch.is_grad_enabled()
     return any(T is not None and (backward and T.requires_grad or unpack_dual(T).tangent is not None) for T in tensors)
 

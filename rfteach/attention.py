@@ -201,9 +201,9 @@ class FeatureMap:
         self.squares = W.square().sum(-1)
         self.c = LOG2_E * 2 * tilt * self.squares[..., None, :]
 
-    def exponents(self, lengths, bias=None):
-        """What belongs to keys of these lengths (..., S) alone, h = ∓‖y‖²/2 and what a mask adds, to base two."""
-        h = LOG2_E * self._half * self.scale * lengths.square()
+    def exponents(self, squares, bias=None):
+        """What belongs to keys of these squared lengths (..., S) alone, h = ∓‖y‖²/2 and what a mask adds, to base two."""
+        h = LOG2_E * self._half * self.scale * squares
         return h if bias is None else h + LOG2_E * bias
 
     def powers(self, x, out, h=None):
@@ -336,7 +336,7 @@ def _gate_logs(gate, k, causal):
         raise ValueError("gate needs causal=True, got causal=False")
     gate, _ = as_tensor(gate, name="gate", ndim=(0, 1, 2, 3, 4, 5))
     gate = per_key(gate.to(k.device, torch.float64), k, "gate")
-    low, high = torch.stack(torch.aminmax(gate.detach())).tolist()
+    low, high = map(float, torch.stack(torch.aminmax(gate.detach())).cpu())
     if not 0 < low <= high < 1:
         raise ValueError(f"gate must lie in (0, 1), got values from {low:.3g} to {high:.3g}")
     return [gate.log().to(k), torch.log1p(-gate).to(k)]

@@ -66,6 +66,13 @@ def narrowed(o: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return o.to(dtype)
 
 # %% ../nbs/11b_attention_engine.ipynb #3f59b008
+def _bare(T):
+    """The tensor behind the wrappers of `torch.func`, with all examples that are mapped over."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(T):
+        T = torch._C._functorch.get_unwrapped(T)
+    return T
+
+
 def _refuse_overflow(q, k, v, lengths, squares, tilt, scale):
     """Refuse NaN, and rows or values of a size with which exponents or sums overflow; ``lengths`` are those of the keys.
 
@@ -73,10 +80,11 @@ def _refuse_overflow(q, k, v, lengths, squares, tilt, scale):
     """
     rows = torch.linalg.vector_norm(q.detach(), dim=-1).amax(), lengths.detach().amax()
     ends = v.detach().amax(), -v.detach().amin(), squares.detach().amax()  # `aminmax` would copy what is expanded
-    *rows, high, low, longest = torch.stack([*rows, *ends]).tolist()  # a card is asked once
+    sizes = torch.stack([_bare(end).amax() for end in (*rows, *ends)]).cpu()  # a card is asked once
+    *rows, high, low, longest = map(float, sizes)
     peak = max(high, low)
     for name, t, size in zip("qkv", (q, k, v), (*rows, peak)):
-        if not math.isfinite(size) and not torch.isfinite(t).all():
+        if not math.isfinite(size) and not _bare(t).isfinite().all():
             raise ValueError(f"{name} contains NaN or infinity")
     largest = sum(rows) * sum(rows)  # of x + y, but for the scale
     product = scale * largest * (longest * (1 - 4 * tilt))
@@ -123,7 +131,7 @@ def key_bias(key_mask: ArrayLike, k: torch.Tensor, name: str = "key_mask") -> to
         raise TypeError(f"{name} must be boolean or floating, got {mask.dtype}")
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=k.dtype).masked_fill(~mask, -math.inf)
-    elif not (mask < torch.finfo(k.dtype).max / 16).all():
+    elif not (_bare(mask) < torch.finfo(k.dtype).max / 16).all():
         raise ValueError(f"{name} must be -inf or a number of moderate size, got NaN or more")
     return per_key(mask.to(k), k, name)
 
@@ -181,7 +189,8 @@ def _running(Q, P, v, V, signed):
     own = totals(P.mT, v)
     earlier = torch.ones(2 * own.shape[-3:-2], dtype=own.dtype, device=own.device).tril_(-1)
     before = (earlier @ own.flatten(-2)).view(own.shape).add_(V.unsqueeze(-3))
-    T = totals(_products(Q, P, signed).tril_(), v) + Q @ before
+    A = _products(Q, P, signed)
+    T = totals(A.tril() if needs_grad(A) else A.tril_(), v) + Q @ before  # `torch.vmap` has no rule for the latter
     return T.flatten(-3, -2)[..., :n, :], before[..., -1, :, :] + own[..., -1, :, :]
 
 
@@ -212,7 +221,7 @@ def _causal_block(phi, state, rows, doubts=None):
         lost = (lost if rows.alive is None else lost & rows.alive[..., None]).any()
         if doubts is not None:
             doubts.append(lost)
-        elif lost:
+        elif _bare(lost).any():
             del P, Q, T, V  # what is done again needs none of them
             step, parts = _CHUNK if n > _CHUNK else (n + 1) // 2, []
             for i in range(0, n, step):
@@ -260,6 +269,8 @@ def _causal(phi, rows, doubts):
 
 def _front(memory, *shape):
     """A tensor of this shape at the beginning of a flat one: into a part of a block `torch.matmul` writes by way of a copy."""
+    if torch.compiler.is_compiling():  # there a view of a length that is not known fails
+        return memory.new_empty(shape)
     return memory[: math.prod(shape)].view(shape)
 
 
@@ -358,12 +369,12 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, phi: Any, bias: to
     ValueError
         If there is NaN, or rows, frequencies or values are so large that something overflows.
     """
-    lengths = torch.linalg.vector_norm(k, dim=-1)
+    lengths = torch.linalg.vector_norm(k.detach(), dim=-1)
     near = _refuse_overflow(q, k, v, lengths, phi.squares, phi.tilt, phi.scale)
     # autocast would take the products down to half precision
     with torch.autocast(q.device.type, enabled=False):
-        h = phi.exponents(lengths, bias)
         graph = needs_grad(q, k, v, phi.W, bias, *(gate or ()))
+        h = phi.exponents(k.square().sum(-1) if graph else lengths.square(), bias)  # a length has a kink at zero
         out = None if graph else empty((*q.shape[:-1], v.shape[-1]), q.dtype, q.device)
         if near and q.is_cpu and bias is None and gate is None and not (graph or phi.signed):
             if _in_range((_causal_sums if causal else _sums)(phi, q, k, v, h, out)):
@@ -376,6 +387,6 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, phi: Any, bias: to
         gate = None if gate is None else [LOG2_E * logs for logs in gate]
         rows, doubts = _Rows(q, k, v, h, gate, alive), None if q.device.type == "cpu" else []
         o = _gathered(_causal(phi, rows, doubts), out)
-        if doubts and torch.stack(doubts).any():  # a card is asked at the end
+        if doubts and _bare(torch.stack(doubts)).any():  # a card is asked at the end
             o = _gathered(_causal(phi, rows, None), out)
         return o

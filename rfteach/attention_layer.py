@@ -19,6 +19,9 @@ from .checks import choice, flag, integer, number
 # %% ../nbs/11c_attention_layer.ipynb #ec7a4e8f
 def _batch_first(inputs, batch_first, widths):
     """Query, key and value as (batch, length, width), checked, and whether they came without a batch."""
+    if any(t.is_nested for t in inputs):
+        raise TypeError("query, key and value must not be nested tensors, which a torch.nn.TransformerEncoder makes of "
+                        "padded rows; set its use_nested_tensor = False, or build it from this layer")
     shapes = ", ".join(str(tuple(t.shape)) for t in inputs)
     axes = [t.ndim for t in inputs]
     if axes not in ([2, 2, 2], [3, 3, 3]):
@@ -245,7 +248,7 @@ class RandomFeatureAttention(_KeepsFrequencies):
         ValueError
             For other masks, for weights, and for inputs that do not fit or overflow. An empty batch is none.
         TypeError
-            If a mask is no tensor, or key_padding_mask one of integers.
+            If a mask is no tensor, or key_padding_mask one of integers, or inputs are nested tensors.
         """
         if need_weights:
             raise ValueError("need_weights must be False: random feature attention forms no weights")

@@ -9,6 +9,7 @@ __all__ = ['feature_variance', 'n_components_bound', 'wave_features', 'fourier_f
 # %% ../nbs/02_features.ipynb #944a1dda
 import math
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ import torch
 from scipy.special import ndtri
 from scipy.stats import qmc
 from sklearn import config_context
+from sklearn.base import clone
 
 from .arrays import Array, ArrayLike, Seed, Sparse, all_or_nothing, as_csr, as_tensor, empty, in_own_dtype, needs_grad
 from .arrays import random_generator, tiles
@@ -206,7 +208,7 @@ def _checked_waves(X, W, b):
         W, b = W.detach(), None if b is None else b.detach()
     size = W.detach().abs()
     facts = [torch.isfinite(size).all().to(W), size.sum(1).max(), *(() if sparse else torch.aminmax(X.detach()))]
-    finite, longest, *ends = torch.stack(facts).tolist()  # a card is asked once
+    finite, longest, *ends = map(float, torch.stack(facts).cpu())  # a card is asked once
     if not finite:
         raise ValueError(f"W has frequencies that overflow in {dtype}; pass float64, or a kernel with a lighter tail")
     low, high = map(float, (X.min(), X.max())) if sparse else ends
@@ -444,6 +446,12 @@ class RandomFourierFeatures(_WaveMap):
         self.sampling = sampling
         self.random_state = random_state
         self.device = device
+
+    def __sklearn_clone__(self):
+        b = self.bandwidth
+        if not isinstance(b, torch.Tensor) or b.is_leaf:
+            return super().__sklearn_clone__()
+        return clone(copy(self).set_params(bandwidth=None)).set_params(bandwidth=b.clone())  # it was computed
 
     @all_or_nothing
     def fit(self, X, y=None) -> Self:

@@ -138,6 +138,12 @@ class _SquaredDistances(torch.autograd.Function):
         return grad_X, grad_Y, grad_bandwidth.sum_to_size(bandwidth.shape)
 
 # %% ../nbs/01_kernels.ipynb #36ac7916
+def _transformed():
+    """Whether a transform of `torch.func` other than ``grad`` and its like is at work, under which no number can be looked at."""
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    return any(level.key() != torch._C._functorch.TransformType.Grad for level in levels)
+
+
 def _check_bandwidth(bandwidth, dtype=torch.float64):
     """The bandwidth as a tensor of this dtype, which nothing but numbers above zero become."""
     T = bandwidth
@@ -150,7 +156,7 @@ def _check_bandwidth(bandwidth, dtype=torch.float64):
     if T.ndim > 1 or T.numel() == 0:
         raise ValueError(f"bandwidth must be a number or a 1D array, got shape {tuple(T.shape)}")
     T = T.to(dtype)
-    if not bool(((T > 0) & torch.isfinite(T)).all()):
+    if not (_transformed() or bool(((T > 0) & torch.isfinite(T)).all())):
         raise ValueError(f"bandwidth must be positive and finite in {dtype}, got {bandwidth!r}")
     return T
 
@@ -159,7 +165,7 @@ def _check_range(T, bandwidth, name):
     """Refuse data whose sums, or whose squares in units of the bandwidth, would overflow."""
     limit = torch.finfo(T.dtype).max
     ends = *torch.aminmax(T.detach()), bandwidth.detach().min()
-    low, high, narrowest = torch.stack(ends).tolist()  # a card is asked once
+    low, high, narrowest = map(float, torch.stack(ends).cpu())  # a card is asked once
     largest = max(-low, high)
     scaled = largest / narrowest
     allowed = limit**0.5 / (1e3 * T.shape[1])
@@ -175,10 +181,10 @@ def _check_range(T, bandwidth, name):
 def _pair(X, Y):
     """The two arguments of a kernel as tensors of one dtype on one device, the way back, column labels."""
     if Y is None or Y is X:
-        X, like = as_tensor(X)
+        X, like = as_tensor(X, finite=not _transformed())
         return X, X, like, like.index
-    X, like = as_tensor(X)
-    Y, like_Y = as_tensor(Y, name="Y")
+    X, like = as_tensor(X, finite=not _transformed())
+    Y, like_Y = as_tensor(Y, name="Y", finite=not _transformed())
     if X.device != Y.device:
         raise ValueError(f"X and Y must be on one device, got {X.device} and {Y.device}")
     same_columns(X=X, Y=Y)
@@ -202,6 +208,10 @@ class _OnPoints(BaseEstimator):
         b = self.bandwidth
         b = b.clone() if isinstance(b, torch.Tensor) else deepcopy(b)
         return copy(self).set_params(bandwidth=b)
+
+    def __sklearn_clone__(self):
+        computed = isinstance(self.bandwidth, torch.Tensor) and not self.bandwidth.is_leaf  # of which no deep copy is
+        return self.own() if computed else super().__sklearn_clone__()
 
     def detached(self):
         """A copy as `own` makes it, without gradients."""
@@ -243,6 +253,7 @@ class _OnPoints(BaseEstimator):
         2nmd FLOPs for the product, half of it when Y is None. Besides the result little more than a
         tile of 8 MiB is held (see `rfteach.arrays.memory_budget`), unless the data has to be centred;
         where convolutions multiply (`rfteach.products`), a second one and a copy of Y.
+        Under ``vmap``, ``jvp``, ``jacfwd`` and ``hessian`` of `torch.func` nothing is checked, and nmd differences are held.
         Squared distances have a relative error of at most about 5e-5 in float32 and 7e-11 in float64,
         and kernel values an absolute one of the same size. Gradients in float32 lose digits where
         clusters lie more than a hundred times their width apart.
@@ -257,7 +268,8 @@ class _OnPoints(BaseEstimator):
         """
         bandwidth = self.widths(X)
         if needs_grad(X, Y, bandwidth):
-            self._check_ranges(X, Y, bandwidth)
+            if not _transformed():
+                self._check_ranges(X, Y, bandwidth)
             distances = self._differentiable(X, Y, bandwidth)
             return self._profile(self._factor * distances)
         return _fill(X, Y, self.tile(X, Y, side))
@@ -285,7 +297,11 @@ class _OnPoints(BaseEstimator):
 
         return tile
 
-    _differentiable = staticmethod(_SquaredDistances.apply)
+    @staticmethod
+    def _differentiable(X, Y, bandwidth):
+        if _transformed():
+            return ((X[:, None] - Y) / bandwidth).square().sum(-1)
+        return _SquaredDistances.apply(X, Y, bandwidth)
 
     def diag(self, X: ArrayLike) -> Array:
         """k(x, x) for each row, which is one.
@@ -340,11 +356,13 @@ class Kernel(_OnPoints):
             Frequencies in radians per unit of the inputs, float64; a torch tensor if the bandwidth is a
             torch tensor, so that gradients reach it, else a NumPy array.
         """
-        W = torch.from_numpy(np.asarray(Z, float) * self._mixing(np.asarray(U, float)))
+        A = np.asarray(Z, float) * self._mixing(np.asarray(U, float))
+        W = torch.from_numpy(A)
         if isinstance(self.bandwidth, torch.Tensor):
             W = W.to(self.bandwidth.device)
             return W / self.widths(W)
-        return (W / self.widths(W)).numpy()
+        self.widths(W)
+        return A / np.asarray(self.bandwidth, float)
 
     def frequencies(self, n: int, d: int, random_state: Seed = None) -> Array:
         """Draw n independent frequencies from the spectral measure on ℝᵈ, equations (1.6) to (1.9).
@@ -644,6 +662,8 @@ class Laplacian1(Kernel):
 
     @staticmethod
     def _differentiable(X, Y, bandwidth):
+        if _transformed():
+            return ((X[:, None] - Y) / bandwidth).abs().sum(-1)
         centre = Y[:1].detach()
         U = (X - centre) / bandwidth
         if Y is X:

@@ -423,9 +423,17 @@ class InDtype(torch.nn.Module):
         super().__init__()
         self.body = module
 
+    def _apply(self, fn, recurse=True):
+        if (dtype := fn(torch.empty(0)).dtype) not in (torch.float64, torch.float32):
+            raise TypeError(f"a module of to_module computes in torch.float64 or torch.float32, got {dtype}")
+        return super()._apply(fn, recurse)
+
     def forward(self, x):
         if not x.is_floating_point():
             raise TypeError(f"rows must be a floating tensor, got one of {x.dtype}")
+        if torch.is_autocast_enabled(x.device.type):
+            with torch.autocast(x.device.type, enabled=False):
+                return self.forward(x)
         out = self.body(x)
         return tuple(part.to(x.dtype) for part in out) if isinstance(out, tuple) else out.to(x.dtype)
 
@@ -446,7 +454,7 @@ def to_module(model: object, dtype: torch.dtype = torch.float64) -> torch.nn.Mod
     Returns
     -------
     torch.nn.Module
-        On the CPU. Takes a floating tensor (n, d), raises a TypeError for any other, and gives, in its dtype, what
+        On the CPU, autocast or not. Takes a floating tensor (n, d), raises a TypeError for any other, and gives, in its dtype, what
         ``predict`` gives of a regressor, ``decision_function`` of a classifier, ``transform`` of a feature map; of a
         classifier that has ``predict_proba`` the pair of values and probabilities. Labels stay with the estimator, as
         ``classes_``. NaN in, NaN out.

@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController, threadpool_info
 
 from rfteach import arrays
 from rfteach.agop import RFMRegressor
-from rfteach.arrays import as_tensor, memory_budget, random_generator, row_blocks, tiles
+from rfteach.arrays import as_tensor, memory_budget, needs_grad, random_generator, row_blocks, tiles
 from rfteach.arrays import validate_input
 from rfteach.auto import AutoKernelRegressor
 from rfteach.centers import CentersRegressor
@@ -291,3 +291,12 @@ def test_rows_in_the_other_direction(n):
     """NumPy calls a single row contiguous whatever its stride."""
     X = np.arange(12.0).reshape(6, 2)[:n][::-1]
     assert np.array_equal(as_tensor(X)[0].numpy(), X) and Gaussian()(X).shape == (n, n)
+
+
+def test_transforms_of_torch_func_may_need_gradients():
+    """A tensor of an outer one does not show it."""
+    x = torch.ones(2)
+    seen = []
+    torch.func.grad(lambda x: torch.func.grad(lambda y: [seen.append(needs_grad(x)), (x * y).sum()][1])(x).sum())(x)
+    torch.vmap(lambda x: [seen.append(needs_grad(x)), x][1])(x)
+    assert seen == [True, True] and not needs_grad(x)

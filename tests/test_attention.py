@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import pickle
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -804,6 +805,7 @@ def test_a_causal_mask_is_read_by_rows(dtype):
             attention_layer._refuse_other_masks(wrong, 90, 70)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
 def test_inside_torchs_encoder_layer():
     """torch's fast path would compute exact attention with our weights; the layer keeps it off (a hook would, too)."""
     block = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, dropout=0.0)
@@ -823,6 +825,12 @@ def test_inside_torchs_encoder_layer():
     padding[:, 7:] = True
     with torch.no_grad():
         ours(x, src_key_padding_mask=padding)
+        built = torch.nn.TransformerEncoder(block, 1).eval()
+        built.layers[0].self_attn = ours.self_attn
+        with pytest.raises(TypeError, match="must not be nested tensors.*set its use_nested_tensor = False"):
+            built(x, src_key_padding_mask=padding)
+        built.use_nested_tensor = False
+        assert torch.allclose(built(x, src_key_padding_mask=padding), ours(x, src_key_padding_mask=padding), atol=1e-6)
         stack = torch.nn.TransformerEncoder(ours, 2, enable_nested_tensor=False)
         assert stack(x, mask=torch.nn.Transformer.generate_square_subsequent_mask(10)).isfinite().all()
 
@@ -920,3 +928,84 @@ def test_forward_derivatives(causal):
         tangent = forward_ad.unpack_dual(f(forward_ad.make_dual(q, direction))).tangent
     difference = (f(q + 1e-5 * direction) - f(q - 1e-5 * direction)) / 2e-5
     assert torch.allclose(tangent, difference, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_second_derivatives_at_zero(kind, causal):
+    """As padded rows are: there the length of a row has a kink, and its square none."""
+    q, k, v = (torch.from_numpy(data(6, 3, seed=s)) for s in range(3))
+    W = torch.from_numpy(0.2 * attention_frequencies(4, 3, kind=kind, random_state=1))
+    hessians = []
+    for size in (0.0, 1e-8):
+        q[4], k[2] = size, size
+        f = lambda q, k: random_feature_attention(q, k, v, kind=kind, causal=causal, frequencies=W).square().sum()
+        hessians.append(torch.stack([torch.cat(row, -1) for row in torch.autograd.functional.hessian(f, (q, k))]))
+    assert hessians[0].abs().max() > 0.01 and torch.allclose(*hessians, atol=1e-6)
+    q[4], k[2] = 0.0, 0.0
+    assert torch.autograd.gradgradcheck(f, (q.requires_grad_(), k.requires_grad_()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_functions_of_torch_func(kind, causal):
+    """One inside of the other, around autograd and mapped over examples, beside autograd; what overflows is refused."""
+    q, k, v = (torch.from_numpy(data(3, 6, 4, seed=s)) for s in range(3))
+    k[1] *= 10  # blocks are cut for all where one needs it
+    W = torch.from_numpy(0.1 * attention_frequencies(8, 4, kind=kind, random_state=0))
+    bias = torch.from_numpy(data(3, 6, seed=3))
+    attended = lambda q, k, v, b: random_feature_attention(q, k, v, kind=kind, causal=causal, frequencies=W, key_mask=b)
+    f = lambda q, b, i=0: attended(q, k[i], v[i], b).square().sum()
+    d = torch.from_numpy(data(6, 4, seed=4))
+    torch.testing.assert_close(torch.vmap(attended)(q, k, v, bias), attended(q, k, v, bias))
+    last = [t.movedim(0, -1) for t in (q, k, v, bias)]
+    torch.testing.assert_close(torch.vmap(attended, (2, 2, 2, 1))(*last), attended(q, k, v, bias))
+    wanted = torch.stack([torch.autograd.functional.jacobian(lambda q: f(q, bias[i], i), q[i]) for i in range(3)])
+    per_example = torch.vmap(torch.func.grad(lambda *t: attended(*t).square().sum()))(q, k, v, bias)
+    torch.testing.assert_close(per_example, wanted)
+    H = torch.autograd.functional.hessian(lambda q: f(q, bias[0]), q[0])
+    torch.testing.assert_close(torch.func.hessian(f)(q[0], bias[0]), H)
+    slope = torch.func.grad(f)
+    torch.testing.assert_close(torch.func.jvp(lambda q: slope(q, bias[0]), (q[0],), (d,))[1], (H * d).sum((2, 3)))
+    torch.testing.assert_close(torch.func.grad(lambda q: (slope(q, bias[0]) * d).sum())(q[0]), (H * d).sum((2, 3)))
+    x, h = q[0].clone().requires_grad_(), torch.ones(4, dtype=torch.float64, requires_grad=True)
+    g = lambda h, x: (attended(x, k[0], v[0], bias[0]) @ h).sin().sum()
+    slope, = torch.autograd.grad(g(h, x), h, create_graph=True)
+    wanted, = torch.autograd.grad(slope.square().sum(), x)
+    inner = lambda x: torch.func.grad(g)(h.detach(), x).square().sum()  # x is of no concern to it
+    torch.testing.assert_close(torch.autograd.grad(inner(x), x)[0], wanted)
+    torch.testing.assert_close(torch.func.grad(inner)(q[0]), wanted)
+    with pytest.raises(ValueError, match="exponents of q and k overflow"):
+        torch.vmap(attended)(q, 1e200 * k, v, bias)
+    with pytest.raises(ValueError, match="q contains NaN"):
+        torch.vmap(attended)(torch.cat([q[:2], torch.nan * q[2:]]), k, v, bias)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True, "gated": True}], ids=str)
+def test_gradients_of_single_examples(options):
+    x = torch.from_numpy(data(3, 7, 8))
+    padding = torch.arange(7) > torch.tensor([[6], [3], [5]])
+    layer = RandomFeatureAttention(8, 2, batch_first=True, n_components=8, random_state=0, dtype=torch.float64, **options)
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+
+    def loss(parameters, x, mask):
+        return torch.func.functional_call(layer, parameters, (x, x, x), {"key_padding_mask": mask})[0].square().sum()
+
+    found = torch.vmap(torch.func.grad(loss), (None, 0, 0))(parameters, x, padding)
+    for i in range(3):
+        wanted = torch.autograd.grad(loss(dict(layer.named_parameters()), x[i], padding[i]), layer.parameters())
+        for one, two in zip(found.values(), wanted, strict=True):
+            torch.testing.assert_close(one[i], two)
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile takes a compiler")
+@pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
+def test_a_compiled_layer():
+    """Lengths that change, and one of more than a block."""
+    torch._dynamo.reset()
+    layer = RandomFeatureAttention(16, 2, batch_first=True, n_components=8, random_state=0).eval()
+    compiled = torch.compile(layer)
+    with torch.no_grad():
+        for n in (7, 1100):
+            x = torch.randn(2, n, 16)
+            assert torch.allclose(compiled(x, x, x)[0], layer(x, x, x)[0], atol=1e-6)

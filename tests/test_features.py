@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -15,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 from rfteach.arrays import memory_budget
+from rfteach.feature_ridge import RandomFeatureRidge
 from rfteach.features import (
     RandomFourierFeatures,
     feature_variance,
@@ -356,3 +358,35 @@ def test_waves_beside_a_head_that_has_them_all():
     U = np.full((2, 3), 1e3)
     codes, weights = random_waves(U, 2, 10**5, np.random.default_rng(0), largest_waves(U, 2, 1000))
     assert codes.shape == (0, 2) and weights.shape == (0,)
+
+
+def test_clones_of_a_computed_bandwidth():
+    """They keep the way to what it was computed from, wherever it stands; clones of a leaf are leaves of their own."""
+    X, log_b = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 2))), torch.zeros(2, dtype=torch.float64)
+    log_b.requires_grad_()
+    for feature_map in (RandomFourierFeatures("gaussian", log_b.exp(), 8, random_state=0),
+                        RandomFourierFeatures(Gaussian(log_b.exp()), n_components=8, random_state=0)):
+        found, = torch.autograd.grad(clone(feature_map).fit(X).transform(X).sum(), log_b, retain_graph=True)
+        wanted, = torch.autograd.grad(feature_map.fit(X).transform(X).sum(), log_b, retain_graph=True)
+        assert torch.equal(found, wanted) and found.any() and not hasattr(clone(feature_map), "frequencies_")
+        RandomFeatureRidge(feature_map).fit(X, X[:, 0])
+    assert clone(Gaussian(log_b.exp()))(X).requires_grad
+    b = torch.ones(2, requires_grad=True)
+    for leaf in (clone(Gaussian(b)).bandwidth, clone(RandomFourierFeatures(bandwidth=b)).bandwidth):
+        assert leaf.is_leaf and leaf.requires_grad and leaf is not b
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # in torch's own forward derivatives
+def test_functions_of_torch_func():
+    """One inside of the other, and around autograd."""
+    X, d, W = (torch.from_numpy(np.random.default_rng(s).normal(size=(5, 3))) for s in range(3))
+    f = lambda X: fourier_features(X, W).square().sin().sum()
+    H = torch.autograd.functional.hessian(f, X)
+    assert torch.allclose(torch.func.hessian(f)(X), H)
+    assert torch.allclose(torch.func.grad(lambda X: (torch.func.grad(f)(X) * d).sum())(X), (H * d).sum((2, 3)))
+    x, h = X.clone().requires_grad_(), torch.ones(10, dtype=torch.float64, requires_grad=True)
+    g = lambda h, x: (fourier_features(x, W) @ h).sin().sum()
+    slope, = torch.autograd.grad(g(h, x), h, create_graph=True)
+    wanted, = torch.autograd.grad(slope.square().sum(), x)
+    inner = lambda x: torch.func.grad(g)(h.detach(), x).square().sum()  # x is of no concern to it
+    assert torch.allclose(torch.autograd.grad(inner(x), x)[0], wanted) and torch.allclose(torch.func.grad(inner)(X), wanted)

@@ -1,6 +1,7 @@
 """Kernels: against independent references, as positive definite functions, and beside their densities."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -356,3 +357,33 @@ def test_names(name):
 def test_bad_input_is_refused_by_name(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # in torch's own forward derivatives
+@pytest.mark.parametrize("kernel", [Gaussian, Laplacian, Laplacian1, Cauchy, partial(Matern, 1.5), partial(Matern, 0.8)],
+                         ids=["Gaussian", "Laplacian", "Laplacian1", "Cauchy", "Matern(1.5)", "Matern(0.8)"])
+def test_functions_of_torch_func(kernel):
+    """Beside autograd, with a point that is in X and in Y."""
+    X, Y, d, w = (torch.from_numpy(np.random.default_rng(s).normal(size=(5, 3))) for s in range(4))
+    Y[0], b = X[0], torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    f = lambda X, Y=Y: (kernel(b)(X, Y) @ w).sin().sum()
+    slope = torch.autograd.functional.jacobian(f, X)
+    one = lambda x: kernel(b)(x[None], Y)[0]
+    torch.testing.assert_close(torch.vmap(one)(X), kernel(b)(X, Y))
+    widths = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    torch.testing.assert_close(torch.vmap(lambda s: kernel(s)(X))(widths), torch.stack([kernel(s)(X) for s in widths]))
+    torch.testing.assert_close(torch.func.jvp(f, (X,), (d,))[1], (slope * d).sum())
+    torch.testing.assert_close(torch.vmap(torch.func.grad(lambda x: f(x[None])))(X),
+                               torch.stack([torch.autograd.functional.jacobian(f, x[None])[0] for x in X]))
+    if kernel is Laplacian1:
+        return
+    H = torch.autograd.functional.hessian(f, X)
+    torch.testing.assert_close(torch.func.hessian(f)(X), H)
+    torch.testing.assert_close(torch.func.grad(lambda X: (torch.func.grad(f)(X) * d).sum())(X), (H * d).sum((2, 3)))
+    x, v = X.clone().requires_grad_(), w.clone().requires_grad_()
+    g = lambda w, x: (kernel(b)(x, Y) @ w).sin().sum()
+    slope, = torch.autograd.grad(g(v, x), v, create_graph=True)
+    wanted, = torch.autograd.grad(slope.square().sum(), x)
+    inner = lambda x: torch.func.grad(g)(w, x).square().sum()  # x is of no concern to it
+    torch.testing.assert_close(torch.autograd.grad(inner(x), x)[0], wanted)
+    torch.testing.assert_close(torch.func.grad(inner)(X), wanted)

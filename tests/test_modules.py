@@ -344,3 +344,24 @@ def test_refusals():
             to_module(model)
     with pytest.raises(TypeError, match="dtype must be"):
         to_module(fitted("waves")[0], torch.float16)
+
+
+@pytest.mark.parametrize("name", ["network", "eigenpro", "pairs"])
+def test_autocast_does_not_reach_modules(name, quiet):
+    """By products, by differences and by waves; and when it is exported there."""
+    rows = torch.from_numpy(NEW).float()
+    module = to_module(fitted(name)[0], torch.float32)
+    wanted = module(rows)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(module(rows), wanted)
+        program = torch.export.export(module, (rows,)).module()
+        assert torch.allclose(program(rows), wanted)
+
+
+def test_half_precision_inside_is_refused():
+    module = to_module(fitted("waves")[0])
+    before = [T.clone() for T in module.buffers()]
+    for change in (module.half, module.bfloat16, torch.nn.Sequential(module).half):
+        with pytest.raises(TypeError, match="computes in torch.float64 or torch.float32, got torch.b?float16"):
+            change()
+    assert all(torch.equal(a, b) for a, b in zip(module.buffers(), before))
