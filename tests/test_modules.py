@@ -151,7 +151,7 @@ def test_torch_export(name, dtype):
         assert out[0].dtype == np.float64 and agree(out, wanted, rtol), n
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize("kernel", [
     Gaussian(), Laplacian(), Laplacian1(), Cauchy(), Matern(1.5), Matern(2.5), Matern(0.8), PowerExponential(0.7),
     PowerExponential1(0.7), PowerExponential(2.0)], ids=repr)
