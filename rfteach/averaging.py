@@ -85,7 +85,7 @@ def average(P: np.ndarray, Y: np.ndarray, w: np.ndarray) -> np.ndarray:
     return nnls(R[:, :m], R[:, m])[0]
 
 # %% ../nbs/13b_averaging.ipynb #13b9c245
-_LEAST_SHARE, _LEAK = 0.02, 0.05  # of an average; of a row's own target in its left-out prediction
+_LEAST_SHARE, _LEAK = 0.02, 0.1  # of an average; of a row's own target in its left-out prediction
 
 
 def mean_of_others(Y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -168,7 +168,7 @@ def combine(
     seen = ~np.isnan(losses[0])
     one, many = losses[:, seen]
     average_of_all = _trimmed(P, Y, w)
-    sound = average_of_all.sum() <= 1 + min(1.0, _LEAK * (len(Y) - 1))
+    sound = average_of_all.sum() <= 1 + _LEAK * (len(Y) - 1)
     averaged = sound and bool(seen.any()) and better(one - many, w[seen])
     error, spread = _mean(many if averaged else one, w[seen])
     errors, spreads = np.transpose([_mean(loss, w) for loss in np.square(Y - P).sum(2)])

@@ -189,14 +189,15 @@ def grade_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> 
             status = 2
             continue
         status = max(status, *(int(not g.accepted) for g in grades))
-        found += [{"file": file, **vars(g)} for g in grades]
+        missing = [name for name in names if name not in {g.exercise for g in grades}]
+        found += [{"file": file, **vars(g)} for g in grades] + [{"file": file, "exercise": name, "accepted": None} for name in missing]
         if not args.json:
             with _reader_may_leave():
                 print(f"{file}: {sum(g.accepted for g in grades)} of {len(grades)} accepted")
                 for g in grades:
                     verdict = "accepted" if g.accepted else "not accepted"
                     print(f"  {g.exercise:34} {verdict:13} {g.violated or '':28} {g.seconds:5.1f} s")
-                if missing := [name for name in names if name not in {g.exercise for g in grades}]:
+                if missing:
                     print(f"  not in this notebook: {', '.join(missing)}")
     if args.json:
         with _reader_may_leave():

@@ -354,10 +354,8 @@ def centred(Y, intercept, X, name):
     if not torch.isfinite(Z).all():
         raise ValueError(f"{name} has values up to {float(Y.abs().max()):.3g}, which overflow in {X.dtype}; "
                          "pass X in float64, or dtype='float64'")
-    size = float(Z.abs().max()) if Z.dtype == torch.float64 else 0.0
-    if size > 1e150 or 0 < size < 1e-150:
-        what = "overflow" if size > 1 else "vanish"
-        raise ValueError(f"{name} has values up to {float(Y.abs().max()):.3g}, whose sums of squares {what}; rescale {name}")
+    if Z.dtype == torch.float64 and float(Z.abs().max()) > 1e150:
+        raise ValueError(f"{name} has values up to {float(Y.abs().max()):.3g}, whose sums of squares overflow; rescale {name}")
     return Z
 
 

@@ -88,7 +88,8 @@ def on_host(values: ArrayLike | None) -> ArrayLike | None:
     """Values as scikit-learn's functions take them: a tensor of any device and dtype in NumPy, anything else as it is."""
     if not isinstance(values, torch.Tensor):
         return values
-    return (values.double() if values.is_floating_point() else values).detach().cpu().numpy()
+    values = values.detach().cpu()
+    return (values.double() if values.is_floating_point() else values).numpy()
 
 
 class Regressor(MultiOutputMixin, RegressorMixin, Supervised):

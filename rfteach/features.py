@@ -21,8 +21,8 @@ from scipy.stats import qmc
 from sklearn import config_context
 from sklearn.base import clone
 
-from .arrays import Array, ArrayLike, Seed, Sparse, all_or_nothing, as_csr, as_tensor, empty, in_own_dtype, needs_grad
-from .arrays import random_generator, tiles
+from .arrays import Array, ArrayLike, Seed, Sparse, all_or_nothing, as_csr, as_tensor, empty, in_own_dtype, is_computed
+from .arrays import needs_grad, random_generator, tiles
 from .bandwidth import fit_kernel
 from .checks import choice, flag, integer, number, same_columns, same_rows
 from .estimators import Transformer
@@ -448,10 +448,9 @@ class RandomFourierFeatures(_WaveMap):
         self.device = device
 
     def __sklearn_clone__(self):
-        b = self.bandwidth
-        if not isinstance(b, torch.Tensor) or b.is_leaf:
+        if not is_computed(self.bandwidth):
             return super().__sklearn_clone__()
-        return clone(copy(self).set_params(bandwidth=None)).set_params(bandwidth=b.clone())  # it was computed
+        return clone(copy(self).set_params(bandwidth=None)).set_params(bandwidth=self.bandwidth.clone())
 
     @all_or_nothing
     def fit(self, X, y=None) -> Self:

@@ -17,8 +17,8 @@ import torch
 from scipy.special import gammaincinv
 from sklearn.base import BaseEstimator
 
-from .arrays import Array, ArrayLike, Seed, as_tensor, empty, in_own_dtype, needs_grad, random_generator, row_blocks
-from .arrays import tiles
+from .arrays import Array, ArrayLike, Seed, as_tensor, empty, in_own_dtype, is_computed, needs_grad, random_generator
+from .arrays import row_blocks, tiles
 from .checks import integer, number, same_columns
 from .products import add_products
 
@@ -89,13 +89,20 @@ def _recompute(s, lost, near, X, Y, bandwidth, factor):
 
 
 def _manhattan_distances(X, Y, bandwidth, factor, side=None):
-    """What fills a tile with ``factor`` times ℓ₁ distances in bandwidths."""
+    """What fills a tile with ``factor`` times ℓ₁ distances in bandwidths; ``side`` is what `_manhattan_side` says of Y."""
+    centre, V = _manhattan_side(Y, bandwidth) if side is None else side
 
-    def tile(rows, cols, s):  # a quotient of coordinates far from zero has lost their differences
-        U, V = (X[rows] - Y[0]) / bandwidth, (Y[cols] - Y[0]) / bandwidth
-        s.copy_(torch.cdist(U, V, p=1)).mul_(factor)
+    def tile(rows, cols, s):
+        U = V[rows] if X is Y else (X[rows] - centre) / bandwidth
+        s.copy_(torch.cdist(U, V[cols], p=1)).mul_(factor)
 
     return tile
+
+
+def _manhattan_side(Y, bandwidth):
+    """The median, and Y without it in bandwidths: quotients of coordinates far from zero have lost their differences."""
+    centre = Y.median(0).values
+    return centre, (Y - centre) / bandwidth
 
 # %% ../nbs/01_kernels.ipynb #7b90d2e1
 def _fill(X, Y, tile):
@@ -210,8 +217,7 @@ class _OnPoints(BaseEstimator):
         return copy(self).set_params(bandwidth=b)
 
     def __sklearn_clone__(self):
-        computed = isinstance(self.bandwidth, torch.Tensor) and not self.bandwidth.is_leaf  # of which no deep copy is
-        return self.own() if computed else super().__sklearn_clone__()
+        return self.own() if is_computed(self.bandwidth) else super().__sklearn_clone__()
 
     def detached(self):
         """A copy as `own` makes it, without gradients."""
@@ -658,13 +664,13 @@ class Laplacian1(Kernel):
     """
 
     norm = 1
-    _distances, _side = staticmethod(_manhattan_distances), staticmethod(lambda Y, bandwidth: None)
+    _distances, _side = staticmethod(_manhattan_distances), staticmethod(_manhattan_side)
 
     @staticmethod
     def _differentiable(X, Y, bandwidth):
         if _transformed():
             return ((X[:, None] - Y) / bandwidth).abs().sum(-1)
-        centre = Y[:1].detach()
+        centre = Y.detach().median(0).values
         U = (X - centre) / bandwidth
         if Y is X:
             return _BothSides.apply(torch.cdist(U, U.detach(), p=1))

@@ -424,14 +424,14 @@ class InDtype(torch.nn.Module):
         self.body = module
 
     def _apply(self, fn, recurse=True):
-        if (dtype := fn(torch.empty(0)).dtype) not in (torch.float64, torch.float32):
+        if (dtype := fn(torch.empty(0, dtype=torch.float32)).dtype) not in (torch.float64, torch.float32):
             raise TypeError(f"a module of to_module computes in torch.float64 or torch.float32, got {dtype}")
         return super()._apply(fn, recurse)
 
     def forward(self, x):
         if not x.is_floating_point():
             raise TypeError(f"rows must be a floating tensor, got one of {x.dtype}")
-        if torch.is_autocast_enabled(x.device.type):
+        if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 return self.forward(x)
         out = self.body(x)

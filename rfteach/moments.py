@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from .arrays import block_bytes
 from .products import add_gram, copy_rows, rows_for_gram, symmetric_
-from .ridge import Spectrum, cholesky, factor_solve, reduced_svd, solve_qr
+from .ridge import Spectrum, cholesky, factor_solve, reduced_svd, rounding_of_means, solve_qr
 
 # %% ../nbs/03e_moments.ipynb #03b00012
 class Sharing:
@@ -321,7 +321,7 @@ class Triangle(Sharing):
     def spectrum(self, N: int) -> Spectrum:
         """What `Spectrum` holds, from the singular values of the triangle."""
         A, y, means = self._centred(N)
-        U, s, V = reduced_svd(A, taken=self.weight**0.5 * means[:N])
+        U, s, V = reduced_svd(A, noise=rounding_of_means(means[:N], self.weight, self.n, self.eps))
         z = U.T @ y
         y2 = (y - U @ z).square().sum(0)
         return Spectrum(s, V, z, y2, means, self.weight, self.n, self.fit_intercept)

@@ -85,8 +85,8 @@ class Rate:
 # %% ../nbs/00e_plots.ipynb #d05f3dcb
 def _real_array(a, name, ndim):
     """`a` as a finite float64 array with `ndim` axes, or an error that names it."""
-    if isinstance(a, np.ma.MaskedArray):
-        raise ValueError(f"{name} is a masked array; drop what is masked, for example {name}.compressed()")
+    if np.ma.is_masked(a):
+        raise ValueError(f"{name} is a masked array; drop what is masked")
     if hasattr(a, "detach"):
         a = a.detach().cpu()
         a = a.double() if a.is_floating_point() else a

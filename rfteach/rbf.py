@@ -89,6 +89,14 @@ def _kmeans(D, m, rng):
     return centre + U.to(D) * scale
 
 
+def _by_rounded_rows(X, seed):
+    """An order of different rows in which the last bit has no say; of those that are equal in float32 one after all others."""
+    numbers = row_hashes(X.float(), seed)
+    order = np.argsort(numbers, kind="stable")
+    turn = np.arange(len(X)) - np.searchsorted(numbers[order], numbers[order])
+    return order[np.argsort(turn, kind="stable")]
+
+
 def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
     """The centres (a tensor like X) and the kernel, its bandwidth in numbers."""
     given = not isinstance(centers, str)
@@ -96,9 +104,11 @@ def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
         choice(*_RULES, centers=centers)
     word, seed = bandwidth if isinstance(bandwidth, str) else None, int(rng.integers(2**63))
     rows = order = distinct_rows(X, weight=weight, seed=seed)
-    order = rows = order[np.argsort(row_hashes(X[order].float(), seed), kind="stable")]  # the last bit has no say
+    rows = order = order[_by_rounded_rows(X[order], seed)]
     if word == "learned" and y is not None:
         rows, y, _ = merge_copies(X, numeric_targets(y, len(X)).to(X.device), weight=weight, seed=seed)
+        again = _by_rounded_rows(X[rows], seed)
+        rows, y = rows[again], y[again]
     few = slice(0, _MEDIAN_ROWS)
     kernel = fit_kernel(kernel, bandwidth, X[rows[few]], y[few] if word == "learned" and y is not None else None).own()
     if given:

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['cholesky', 'factor_solve', 'raised_cholesky', 'solve_qr', 'reduced_svd', 'solve_auto', 'solve_in_range', 'ridge',
-           'pinv_solve', 'Spectrum', 'centred', 'factorise', 'RidgePath', 'ridge_path', 'loo_error']
+           'pinv_solve', 'Spectrum', 'centred', 'rounding_of_means', 'factorise', 'RidgePath', 'ridge_path',
+           'loo_error']
 
 # %% ../nbs/03a_ridge.ipynb #30682b3c
 import math
@@ -110,18 +111,17 @@ def _rounding(A):
 
 
 def reduced_svd(
-    A: torch.Tensor, rcond: float | None = None, taken: torch.Tensor | None = None
+    A: torch.Tensor, rcond: float | None = None, noise: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """U (n, r), s (r,) and V (N, r) of A without the singular values that are zero up to rounding.
 
-    Rounding is ``rcond`` times the largest one, and what was ``taken`` (N,) off in the direction of a singular vector.
+    Rounding is ``rcond`` times the largest one, and the ``noise`` (N,) of the columns in the direction of a singular vector.
     """
     U, s, Vh = torch.linalg.svd(A, full_matrices=False)
-    rcond = _rounding(A) if rcond is None else rcond
-    size = s.detach().max()
-    if taken is not None:
-        size = torch.hypot(size, (Vh.square() @ taken.square()).sqrt())
-    keep = s.detach() > rcond * size
+    floor = (_rounding(A) if rcond is None else rcond) * s.detach().max()
+    if noise is not None:
+        floor = floor + torch.linalg.vector_norm(Vh * noise, dim=1)
+    keep = s.detach() > floor
     return U[:, keep], s[keep], Vh[keep].T
 
 
@@ -390,16 +390,23 @@ def centred(
     return B[:, :N], B[:, N:], means
 
 
+def rounding_of_means(means: torch.Tensor, weight: float, n: int, eps: float) -> torch.Tensor:
+    """How large a singular value rounding makes of each column (N,) of n rows of this weight in all, for its mean."""
+    return eps * math.sqrt(weight) * (1 + math.sqrt(len(means) / n)) * means.abs()
+
+
 def factorise(
     A: torch.Tensor, y: torch.Tensor, means: torch.Tensor, w: torch.Tensor, fit_intercept: bool, orthogonal: bool,
-    rcond: float | None = None
+    rcond: float | None = None, dtype: torch.dtype = torch.float64
 ) -> tuple[Spectrum, torch.Tensor]:
     """The spectrum of what `centred` gives, and U (n, r).
 
-    From A itself if ``orthogonal``, with ``rcond`` as in `reduced_svd`, else from the smaller of AAᵀ and AᵀA.
+    From A itself if ``orthogonal``, with ``rcond`` as in `reduced_svd`, else from the smaller of AAᵀ and AᵀA. The rows were
+    rounded to ``dtype``.
     """
     if orthogonal:
-        U, s, V = reduced_svd(A, rcond, w.sum().sqrt() * means[: A.shape[1]])
+        noise = rounding_of_means(means[: A.shape[1]], float(w.sum()), len(A), torch.finfo(dtype).eps)
+        U, s, V = reduced_svd(A, rcond, noise)
     else:
         rows = len(A) <= A.shape[1]
         e, W = torch.linalg.eigh(gram(A.T if rows else A))
@@ -506,10 +513,10 @@ def ridge_path(
 def _loo_curve(A, y, lams, fit_intercept):
     """Units a of A and b of y, and in these the spectrum, the penalties, and the mean squared leave-one-out errors (L, k)."""
     flag(fit_intercept=fit_intercept)
-    a, b, rounding = power_of_two(A), power_of_two(y), _rounding(A)
+    a, b, rounding, dtype = power_of_two(A), power_of_two(y), _rounding(A), A.dtype
     w = torch.ones(len(A), dtype=torch.float64, device=A.device)
     A, y, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)
-    spectrum, U = factorise(A, y, means, w, fit_intercept, True, rounding)
+    spectrum, U = factorise(A, y, means, w, fit_intercept, True, rounding, dtype)
     lams = (spectrum.grid(rounding**2) if lams is None else lams / a / a).to(A)
     blocks = row_blocks(len(U), 64 * len(lams) * y.shape[1], U.device)
     tol = 32 * _rounding(A)

@@ -663,4 +663,12 @@ def test_an_average_does_not_restore_its_targets():
     Y -= Y.mean()
     others = (Y.sum() - Y) / 99
     found = combine(np.stack([others, np.zeros((100, 1)), 0.3 * rng.standard_normal((100, 1))]), Y, np.ones(100))
-    assert found.error > 0.8 * np.mean(Y**2) and found.weights.sum() <= 2 + 1e-12
+    assert found.error > 0.8 * np.mean(Y**2) and found.weights.sum() <= 1
+
+
+def test_an_average_of_what_shrinks_may_weigh_more_than_one():
+    rng = np.random.default_rng(0)
+    f = rng.standard_normal((60, 1))
+    P = np.stack([0 * f, 0.3 * f + 0.05 * rng.standard_normal((60, 1)), 0.3 * f + 0.05 * rng.standard_normal((60, 1))])
+    found = combine(P, f + 0.1 * rng.standard_normal((60, 1)), np.ones(60))
+    assert found.error < 0.2 and 2 < found.weights.sum() < 4

@@ -2353,15 +2353,12 @@ def test_targets_that_overflow():
 
 
 @pytest.mark.parametrize("model", [EigenProRegressor(random_state=0), CentersRegressor(random_state=0)], ids=repr)
-def test_targets_whose_squares_leave_the_range(model):
-    """By losses that are infinite or zero nothing could be chosen, and the constant would be the choice."""
+def test_targets_whose_squares_overflow(model):
+    """By infinite losses nothing could be chosen, and the constant would be the choice."""
     assert model.fit(X0, 1e140 * Y0).score(X0, 1e140 * Y0) > 0.9
     for call in (model.fit, clone(model).partial_fit, model.partial_fit):
         with pytest.raises(ValueError, match=r"^y has values up to .*e\+160, whose sums of squares overflow; rescale y$"):
             call(X0, 1e160 * Y0)
-    for call in (model.fit, clone(model).partial_fit):
-        with pytest.raises(ValueError, match=r"^y has values up to .*e-170, whose sums of squares vanish; rescale y$"):
-            call(X0, 1e-170 * Y0)
     if isinstance(model, EigenProRegressor):
         with pytest.raises(ValueError, match="^y_val has values up to .*rescale y_val$"):
             model.fit(X0, Y0, T0, 1e160 * T0[:, 0])

@@ -75,6 +75,16 @@ def test_the_origin_does_not_matter(kernel, dtype):
         np.testing.assert_allclose(K, reference[name], atol=1e-5 if dtype is np.float32 else 1e-10)
 
 
+@pytest.mark.parametrize("kernel", [Laplacian1(), PowerExponential1(0.5), Gaussian()])
+@pytest.mark.parametrize("place", [0, 1, 2, 3, 4])
+def test_a_row_that_is_far_out_leaves_the_others_alone(kernel, place):
+    X = np.array([[0.1], [0.7], [0.2], [0.4]], dtype=np.float32)
+    others = np.delete(np.arange(5), place)
+    far = torch.from_numpy(np.insert(X, place, 1e8, axis=0))
+    for K in (kernel(far), kernel(far.requires_grad_()).detach()):
+        np.testing.assert_allclose(K[np.ix_(others, others)], kernel(X), atol=1e-6)
+
+
 @pytest.mark.parametrize("nu", [0.05, 0.1, 0.7, 1, 3.5, 10, 60, 100])
 def test_matern_of_any_smoothness(nu):
     X, Y = data(30, 2), data(20, 2, seed=1)

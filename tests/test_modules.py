@@ -365,3 +365,15 @@ def test_half_precision_inside_is_refused():
         with pytest.raises(TypeError, match="computes in torch.float64 or torch.float32, got torch.b?float16"):
             change()
     assert all(torch.equal(a, b) for a, b in zip(module.buffers(), before))
+
+
+def test_modules_on_the_meta_device_and_under_another_default():
+    """What a shape costs nothing to ask for."""
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    net = to_module(KernelRidgeRegressor().fit(X, X[:, 0]))
+    torch.set_default_dtype(torch.float16)
+    try:
+        assert net.to("cpu") is net
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert net.to("meta")(torch.empty(5, 2, device="meta", dtype=torch.float64)).shape == (5,)

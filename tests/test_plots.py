@@ -295,5 +295,6 @@ def test_a_remark_is_text():
 
 
 def test_a_masked_array_is_refused():
+    assert fit_rate([1.0, 2, 3], np.ma.array([1.0, 4, 9])).slope == pytest.approx(2)  # nothing is
     with pytest.raises(ValueError, match="y is a masked array; drop what is masked"):
         fit_rate([1.0, 2, 3, 4], np.ma.masked_array([1.0, 4, 9, 1e6], mask=[0, 0, 0, 1]))

@@ -747,3 +747,10 @@ def test_the_last_bit_does_not_choose_centres(rule):
     np.testing.assert_allclose(centres[1], centres[0], atol=1e-12)
     if rule == "uniform":
         np.testing.assert_array_equal(centres[2], centres[0].astype(np.float32))
+
+
+def test_rows_that_float32_cannot_tell_are_drawn_fairly():
+    """An hour of seconds since 1970, of which float32 knows every second minute."""
+    X = 1.7e9 + np.random.default_rng(0).uniform(0, 3600, (5000, 1))
+    centres = RBFRegressor(20, bandwidth=300.0, random_state=0).fit(X, np.sin(X[:, 0] / 300)).centers_ - 1.7e9
+    assert centres.min() < 600 and centres.max() > 3000 and np.diff(np.sort(centres[:, 0])).max() < 1200

@@ -1314,6 +1314,20 @@ def test_an_intercept_makes_the_origin_of_no_account(shape, shift):
         np.testing.assert_allclose(there.predict(A + shift), here.predict(A), atol=1e-3)
 
 
+def test_digits_that_are_there_are_used():
+    """What is hardly above the rounding of the means still counts, in float32 and in float64, in any unit."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((1000, 10))
+    y = A[:, 0] + 0.1 * rng.standard_normal(1000)
+    for dtype, shift in ((np.float32, 1e5), (np.float64, 1e12)):
+        for columns in (slice(None), slice(0, 1)):
+            B = A.copy()
+            B[:, columns] += shift
+            path = ridge_path(B.astype(dtype), y.astype(dtype), fit_intercept=True)
+            assert path.loo.min() < 0.02 and path.dof.max() == pytest.approx(11, abs=1e-3)
+    assert RandomFeatureRidge(FunctionTransformer(), solver="qr").fit(1e150 * A, y).score(1e150 * A, y) > 0.9
+
+
 def test_a_network_of_wide_bumps_has_a_penalty_and_intervals():
     """Beside their mean the columns hardly vary, and what varies least of them is rounding."""
     rng = np.random.default_rng(11)
