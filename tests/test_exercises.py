@@ -758,6 +758,8 @@ def test_of_a_notebook_the_exercises_that_it_has_are_graded(page, monkeypatch, c
     printed = capsys.readouterr().out
     assert f"{file}: {len(POINTS[page])} of {len(POINTS[page])} accepted\n" in printed
     assert printed.endswith(f"  not in this notebook: {', '.join(other)}\n") == bool(other)
+    assert main(["grade", topic, file, "--json"]) == 0
+    assert [entry["exercise"] for entry in json.loads(capsys.readouterr().out) if entry["accepted"] is None] == other
     assert main(["grade", "kernels" if topic != "kernels" else "pca", file]) == 2
     assert f"{page} has no exercise on" in capsys.readouterr().err
 

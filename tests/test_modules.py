@@ -370,7 +370,7 @@ def test_half_precision_inside_is_refused():
 def test_modules_on_the_meta_device_and_under_another_default():
     """What a shape costs nothing to ask for."""
     X = np.random.default_rng(0).normal(size=(30, 2))
-    net = to_module(KernelRidgeRegressor().fit(X, X[:, 0]))
+    net = to_module(rt.KernelRidgeRegressor().fit(X, X[:, 0]))
     torch.set_default_dtype(torch.float16)
     try:
         assert net.to("cpu") is net
