@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--memory", type=float, default=4.0, metavar="GB",
                          help="memory of an answer's process, on Linux (4)")
     command.add_argument("--json", action="store_true", help="print JSON: for each exercise what the table has, "
-                         "and the message that the student would read")
+                         "and the message that the student would read; accepted is null where the notebook lacks it")
     command.set_defaults(fail=command.error, run=grade_command)
     command = commands.add_parser("time", help="predict how long fits take", description=_TIME, epilog=_TIME_STATUS,
                                   formatter_class=argparse.RawDescriptionHelpFormatter)
