@@ -227,7 +227,8 @@ def as_arrays(found: object, returns: Sequence[str]) -> tuple[list[np.ndarray] |
     parts = [found] if len(returns) == 1 else found
     if found is None:
         return None, "The answer returned None; is a return missing?"
-    if (isinstance(parts, np.ndarray) or type(parts).__module__ == "torch") and parts.ndim:
+    tensor = isinstance(parts, np.ndarray) or type(parts).__module__.partition(".")[0] == "torch"
+    if tensor and getattr(parts, "ndim", 0):
         parts = list(parts)
     if not isinstance(parts, (list, tuple)) or len(parts) != len(returns):
         got = f"{len(parts)} values" if isinstance(parts, (list, tuple)) else "one value"

@@ -168,7 +168,7 @@ def combine(
     seen = ~np.isnan(losses[0])
     one, many = losses[:, seen]
     average_of_all = _trimmed(P, Y, w)
-    sound = average_of_all.sum() <= 1 + _LEAK * (len(Y) - 1)
+    sound = average_of_all.sum() <= 1 + _LEAK * (w.sum() / w.max() - 1)
     averaged = sound and bool(seen.any()) and better(one - many, w[seen])
     error, spread = _mean(many if averaged else one, w[seen])
     errors, spreads = np.transpose([_mean(loss, w) for loss in np.square(Y - P).sum(2)])

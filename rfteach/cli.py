@@ -190,7 +190,9 @@ def grade_command(args: argparse.Namespace, fail: Callable[[str], NoReturn]) -> 
             continue
         status = max(status, *(int(not g.accepted) for g in grades))
         missing = [name for name in names if name not in {g.exercise for g in grades}]
-        found += [{"file": file, **vars(g)} for g in grades] + [{"file": file, "exercise": name, "accepted": None} for name in missing]
+        found += [{"file": file, **vars(g)} for g in grades]
+        nothing = {"accepted": None, "violated": None, "message": "", "seconds": 0.0}
+        found += [{"file": file, "exercise": name, **nothing} for name in missing]
         if not args.json:
             with _reader_may_leave():
                 print(f"{file}: {sum(g.accepted for g in grades)} of {len(grades)} accepted")

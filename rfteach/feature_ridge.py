@@ -79,7 +79,7 @@ class _Table:
         else:
             B, w = self.whole
             A, y, means = centred(B, w, N, self.fit_intercept)
-            spectrum, U = factorise(A, y, means, w, self.fit_intercept, orthogonal, dtype=B.dtype)
+            spectrum, U = factorise(A, y, means, w, self.fit_intercept, orthogonal)
             eps = torch.finfo(B.dtype).eps
             floor = (eps * N) ** 2 if orthogonal else eps ** (2 / 3)
             parts = [(U, y, w)]
@@ -122,7 +122,7 @@ class _Kept:
             return self.sums.spectrum(self.N)
         B, w = self.rows
         A, y, means = centred(B, w, self.N, self.fit_intercept)
-        return factorise(A, y, means, w, self.fit_intercept, self.orthogonal, dtype=B.dtype)[0]
+        return factorise(A, y, means, w, self.fit_intercept, self.orthogonal)[0]
 
     def predictions(self):
         """What up to 1000 rows are predicted to be by the others, by (3.13): the choice of a penalty has it already."""

@@ -321,7 +321,7 @@ class Triangle(Sharing):
     def spectrum(self, N: int) -> Spectrum:
         """What `Spectrum` holds, from the singular values of the triangle."""
         A, y, means = self._centred(N)
-        U, s, V = reduced_svd(A, noise=rounding_of_means(means[:N], self.weight, self.n, self.eps))
+        U, s, V = reduced_svd(A, noise=rounding_of_means(means[:N], self.weight, self.n, self.eps * math.sqrt(A.numel())))
         z = U.T @ y
         y2 = (y - U @ z).square().sum(0)
         return Spectrum(s, V, z, y2, means, self.weight, self.n, self.fit_intercept)

@@ -90,11 +90,13 @@ def _kmeans(D, m, rng):
 
 
 def _by_rounded_rows(X, seed):
-    """An order of different rows in which the last bit has no say; of those that are equal in float32 one after all others."""
+    """An order of different rows, as good as random, in which the last bit has a say among those alone that are equal in float32."""
     numbers = row_hashes(X.float(), seed)
-    order = np.argsort(numbers, kind="stable")
-    turn = np.arange(len(X)) - np.searchsorted(numbers[order], numbers[order])
-    return order[np.argsort(turn, kind="stable")]
+    order, copy = np.argsort(numbers, kind="stable"), np.empty(len(X), dtype=np.int64)
+    copy[order] = np.arange(len(X)) - np.searchsorted(numbers[order], numbers[order])
+    again = copy > 0
+    numbers[again] = row_hashes(torch.from_numpy(np.stack([numbers.view(np.int64), copy], 1)[again]), seed)
+    return np.argsort(numbers, kind="stable")
 
 
 def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):

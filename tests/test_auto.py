@@ -19,7 +19,7 @@ import rfteach.auto
 from rfteach import race
 from rfteach.arrays import memory_budget
 from rfteach.auto import AutoKernelClassifier, AutoKernelRegressor
-from rfteach.averaging import combine
+from rfteach.averaging import combine, mean_of_others
 from rfteach.columns import TableEncoder
 from rfteach.intervals import calibrate, smoothed
 from rfteach.race import FAMILIES, Candidate, Rows, constant_left_out, descend, log_evidence
@@ -664,6 +664,10 @@ def test_an_average_does_not_restore_its_targets():
     others = (Y.sum() - Y) / 99
     found = combine(np.stack([others, np.zeros((100, 1)), 0.3 * rng.standard_normal((100, 1))]), Y, np.ones(100))
     assert found.error > 0.8 * np.mean(Y**2) and found.weights.sum() <= 1
+    w = np.where(np.arange(100) < 10, 1.0, 1e-6)  # few rows have all the weight
+    others = mean_of_others(*map(torch.from_numpy, (Y, w))).numpy()
+    found = combine(np.stack([others, np.zeros((100, 1)), 0.3 * rng.standard_normal((100, 1))]), Y, w)
+    assert found.weights.sum() < 2
 
 
 def test_an_average_of_what_shrinks_may_weigh_more_than_one():

@@ -754,3 +754,6 @@ def test_rows_that_float32_cannot_tell_are_drawn_fairly():
     X = 1.7e9 + np.random.default_rng(0).uniform(0, 3600, (5000, 1))
     centres = RBFRegressor(20, bandwidth=300.0, random_state=0).fit(X, np.sin(X[:, 0] / 300)).centers_ - 1.7e9
     assert centres.min() < 600 and centres.max() > 3000 and np.diff(np.sort(centres[:, 0])).max() < 1200
+    X[:2500] = np.random.default_rng(1).normal(size=(2500, 1))  # which it can tell
+    drawn = [np.mean(NystroemFeatures(Gaussian(), n_components=200, random_state=s).fit(X).centers_ > 1e9) for s in range(4)]
+    assert abs(np.mean(drawn) - 0.5) < 4 * 0.5 / 800**0.5

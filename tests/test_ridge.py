@@ -1337,3 +1337,13 @@ def test_a_network_of_wide_bumps_has_a_penalty_and_intervals():
         model = RBFRegressor(200, bandwidth=300.0, alpha=alpha).fit(X, f(X) + noise[:40])
         ends, t = model.predict_interval(T), f(T) + noise[40:]
         assert 0.7 < np.mean((ends[:, 0] <= t) & (t <= ends[:, 1])) and np.mean((model.predict(T) - t) ** 2) < 0.02
+
+
+def test_a_constant_column_of_any_size_is_none_in_a_stream():
+    """A triangle of many blocks is rounded as often as it is made anew."""
+    rng = np.random.default_rng(0)
+    A = np.c_[rng.standard_normal((3000, 5)), np.full(3000, 1e8)]
+    sums = moments.Triangle(7, True, "cpu")
+    for rows in np.split(np.c_[A, A[:, :1]], 300):
+        sums.add(torch.from_numpy(rows), None, 10.0, 10)
+    assert len(sums.spectrum(6).s) == 5
