@@ -18,9 +18,9 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .anova import Uniform, WaveAnova
-from .arrays import random_generator, row_blocks
+from .arrays import random_generator, row_blocks, without_units
 from .checks import box, choice, flag, integer, number
-from .copies import order_of_hashes
+from .copies import order_by_values
 from .estimators import observations
 from .expansion import Expansion, settle, store
 from .feature_ridge import RandomFeatureRidge
@@ -472,7 +472,8 @@ class AdaptiveFeatureRegressor(IntervalMixin, Expansion):
                 enough.append(model)
             return model.predict
 
-        found = judge(self, X, Y, w, units, self._one_column, fit=fit, order=order_of_hashes(X))
+        order = order_by_values(without_units(X))
+        found = judge(self, X, Y, w, units, self._one_column, fit=fit, order=order)
         return found, enough[0] if enough else None
 
     def _learn_waves(self, X, Y, w, moving, rng):

@@ -17,8 +17,9 @@ from tqdm import tqdm
 from .arrays import Array, ArrayLike, as_tensor, empty, random_generator, tiles
 from .bandwidth import median_bandwidth
 from .checks import choice, flag, integer, number, same_columns, same_rows
+from .copies import order_by_values
 from .eigenpro import EigenProRegressor
-from .estimators import Classifier, Model, Regressor, observations, order_by_values
+from .estimators import Classifier, Model, Regressor, observations
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Kernel, Laplacian1, as_kernel
@@ -420,7 +421,7 @@ class _Machine(Model):
         spread = standard_deviations(moved_in(X, w), w)
         self._scale = torch.where(spread > 0, spread, torch.inf).cpu()
         Z, few = X.double() / self._scale.to(X.device), slice(0, self.n_subsample)
-        order = order_by_values(Z - Z.mean(0), bits=16)
+        order = order_by_values(((Z - Z.mean(0)) * 2**16).round())
         X, Y, w, Z = X[order], Y[order], w[order], Z[order]
         self._centre = Z[few].mean(0).cpu()
         Z -= self._centre.to(Z.device)

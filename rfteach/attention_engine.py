@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from .arrays import ArrayLike, block_bytes, empty, needs_grad, row_blocks
+from .arrays import ArrayLike, bare, block_bytes, empty, needs_grad, row_blocks
 
 # %% ../nbs/11b_attention_engine.ipynb #ce783086
 LOG2_E = math.log2(math.e)  # e^z = 2^(z log2 e)
@@ -66,13 +66,6 @@ def narrowed(o: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return o.to(dtype)
 
 # %% ../nbs/11b_attention_engine.ipynb #3f59b008
-def _bare(T):
-    """The tensor behind the wrappers of `torch.func`, with all examples that are mapped over."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(T):
-        T = torch._C._functorch.get_unwrapped(T)
-    return T
-
-
 def _refuse_overflow(q, k, v, lengths, squares, tilt, scale):
     """Refuse NaN, and rows or values of a size with which exponents or sums overflow; ``lengths`` are those of the keys.
 
@@ -80,11 +73,11 @@ def _refuse_overflow(q, k, v, lengths, squares, tilt, scale):
     """
     rows = torch.linalg.vector_norm(q.detach(), dim=-1).amax(), lengths.detach().amax()
     ends = v.detach().amax(), -v.detach().amin(), squares.detach().amax()  # `aminmax` would copy what is expanded
-    sizes = torch.stack([_bare(end).amax() for end in (*rows, *ends)]).cpu()  # a card is asked once
+    sizes = torch.stack([bare(end).amax() for end in (*rows, *ends)]).cpu()  # a card is asked once
     *rows, high, low, longest = map(float, sizes)
     peak = max(high, low)
     for name, t, size in zip("qkv", (q, k, v), (*rows, peak)):
-        if not math.isfinite(size) and not _bare(t).isfinite().all():
+        if not math.isfinite(size) and not bare(t).isfinite().all():
             raise ValueError(f"{name} contains NaN or infinity")
     largest = sum(rows) * sum(rows)  # of x + y, but for the scale
     product = scale * largest * (longest * (1 - 4 * tilt))
@@ -131,7 +124,7 @@ def key_bias(key_mask: ArrayLike, k: torch.Tensor, name: str = "key_mask") -> to
         raise TypeError(f"{name} must be boolean or floating, got {mask.dtype}")
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=k.dtype).masked_fill(~mask, -math.inf)
-    elif not (_bare(mask) < torch.finfo(k.dtype).max / 16).all():
+    elif not (bare(mask) < torch.finfo(k.dtype).max / 16).all():
         raise ValueError(f"{name} must be -inf or a number of moderate size, got NaN or more")
     return per_key(mask.to(k), k, name)
 
@@ -221,7 +214,7 @@ def _causal_block(phi, state, rows, doubts=None):
         lost = (lost if rows.alive is None else lost & rows.alive[..., None]).any()
         if doubts is not None:
             doubts.append(lost)
-        elif _bare(lost).any():
+        elif bare(lost).any():
             del P, Q, T, V  # what is done again needs none of them
             step, parts = _CHUNK if n > _CHUNK else (n + 1) // 2, []
             for i in range(0, n, step):
@@ -387,6 +380,6 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, phi: Any, bias: to
         gate = None if gate is None else [LOG2_E * logs for logs in gate]
         rows, doubts = _Rows(q, k, v, h, gate, alive), None if q.device.type == "cpu" else []
         o = _gathered(_causal(phi, rows, doubts), out)
-        if doubts and _bare(torch.stack(doubts)).any():  # a card is asked at the end
+        if doubts and bare(torch.stack(doubts)).any():  # a card is asked at the end
             o = _gathered(_causal(phi, rows, None), out)
         return o

@@ -22,7 +22,8 @@ from .arrays import all_or_nothing, as_tensor, block_bytes, needs_grad, random_g
 from .averaging import combine
 from .checks import flag, number
 from .columns import TableEncoder
-from .estimators import Classifier, Model, Regressor, observations, order_by_values
+from .copies import order_by_values
+from .estimators import Classifier, Model, Regressor, observations
 from .intervals import IntervalMixin, ProbabilityMixin, calibrate, smoothed
 from .kernel_ridge import gram_times
 from .kernels import Kernel
@@ -107,7 +108,7 @@ class _Auto(Model):
         budget = math.inf if self.time_budget is None else self.time_budget
         go_on = lambda part: time.perf_counter() - start < part * budget
         Z, Y, w, units = observations(Z, Y, None if w is None else w / w.max())
-        order = order_by_values(Z)[rng.permutation(len(Z))]
+        order = order_by_values((Z * 2**24).round())[rng.permutation(len(Z))]
         Z, Y, w = Z[order], Y[order], w[order] / w.mean()
         height = self._heights(standard_deviations(Y, w))
         height = torch.where(height > 0, height, 1.0)

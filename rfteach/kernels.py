@@ -17,8 +17,8 @@ import torch
 from scipy.special import gammaincinv
 from sklearn.base import BaseEstimator
 
-from .arrays import Array, ArrayLike, Seed, as_tensor, empty, in_own_dtype, is_computed, needs_grad, random_generator
-from .arrays import row_blocks, tiles
+from .arrays import Array, ArrayLike, Seed, as_tensor, bare, by_formulas, empty, in_own_dtype, is_computed, needs_grad
+from .arrays import random_generator, row_blocks, tiles
 from .checks import integer, number, same_columns
 from .products import add_products
 
@@ -151,12 +151,6 @@ class _SquaredDistances(torch.autograd.Function):
         return grad_X, grad_Y, grad_bandwidth.sum_to_size(bandwidth.shape)
 
 # %% ../nbs/01_kernels.ipynb #36ac7916
-def _transformed():
-    """Whether a transform of `torch.func` other than ``grad`` and its like is at work, under which no number can be looked at."""
-    levels = torch._C._functorch.get_interpreter_stack() or ()
-    return any(level.key() != torch._C._functorch.TransformType.Grad for level in levels)
-
-
 def _check_bandwidth(bandwidth, dtype=torch.float64):
     """The bandwidth as a tensor of this dtype, which nothing but numbers above zero become."""
     T = bandwidth
@@ -169,7 +163,7 @@ def _check_bandwidth(bandwidth, dtype=torch.float64):
     if T.ndim > 1 or T.numel() == 0:
         raise ValueError(f"bandwidth must be a number or a 1D array, got shape {tuple(T.shape)}")
     T = T.to(dtype)
-    if not (_transformed() or bool(((T > 0) & torch.isfinite(T)).all())):
+    if not bool(bare((T > 0) & torch.isfinite(T)).all()):
         raise ValueError(f"bandwidth must be positive and finite in {dtype}, got {bandwidth!r}")
     return T
 
@@ -177,13 +171,13 @@ def _check_bandwidth(bandwidth, dtype=torch.float64):
 def _check_range(T, bandwidth, name):
     """Refuse data whose sums, or whose squares in units of the bandwidth, would overflow."""
     limit = torch.finfo(T.dtype).max
-    ends = *torch.aminmax(T.detach()), bandwidth.detach().min()
+    ends = *torch.aminmax(bare(T.detach())), bare(bandwidth.detach()).min()
     low, high, narrowest = map(float, torch.stack(ends).cpu())  # a card is asked once
     largest = max(-low, high)
     scaled = largest / narrowest
     allowed = limit**0.5 / (1e3 * T.shape[1])
     if bandwidth.numel() > 1 and not scaled < allowed:  # now the exact one, column by column
-        scaled = float((T.detach().abs().amax(0) / bandwidth).max())
+        scaled = float(bare((T.detach().abs().amax(0) / bandwidth.detach()).max()).max())
     if not (scaled < allowed and largest < limit / (2 * len(T))):
         raise ValueError(
             f"{name} / bandwidth overflows in {T.dtype}: entries up to {largest:.3g}, which are "
@@ -194,10 +188,10 @@ def _check_range(T, bandwidth, name):
 def _pair(X, Y):
     """The two arguments of a kernel as tensors of one dtype on one device, the way back, column labels."""
     if Y is None or Y is X:
-        X, like = as_tensor(X, finite=not _transformed())
+        X, like = as_tensor(X)
         return X, X, like, like.index
-    X, like = as_tensor(X, finite=not _transformed())
-    Y, like_Y = as_tensor(Y, name="Y", finite=not _transformed())
+    X, like = as_tensor(X)
+    Y, like_Y = as_tensor(Y, name="Y")
     if X.device != Y.device:
         raise ValueError(f"X and Y must be on one device, got {X.device} and {Y.device}")
     same_columns(X=X, Y=Y)
@@ -265,7 +259,7 @@ class _OnPoints(BaseEstimator):
         2nmd FLOPs for the product, half of it when Y is None. Besides the result little more than a
         tile of 8 MiB is held (see `rfteach.arrays.memory_budget`), unless the data has to be centred;
         where convolutions multiply (`rfteach.products`), a second one and a copy of Y.
-        Under ``vmap``, ``jvp``, ``jacfwd`` and ``hessian`` of `torch.func` nothing is checked, and nmd differences are held.
+        Under ``vmap``, ``jvp``, ``jacfwd`` and ``hessian`` of `torch.func`, nmd differences are held.
         Squared distances have a relative error of at most about 5e-5 in float32 and 7e-11 in float64,
         and kernel values an absolute one of the same size. Gradients in float32 lose digits where
         clusters lie more than a hundred times their width apart.
@@ -280,8 +274,7 @@ class _OnPoints(BaseEstimator):
         """
         bandwidth = self.widths(X)
         if needs_grad(X, Y, bandwidth):
-            if not _transformed():
-                self._check_ranges(X, Y, bandwidth)
+            self._check_ranges(X, Y, bandwidth)
             distances = self._differentiable(X, Y, bandwidth)
             return self._profile(self._factor * distances)
         return _fill(X, Y, self.tile(X, Y, side))
@@ -311,7 +304,7 @@ class _OnPoints(BaseEstimator):
 
     @staticmethod
     def _differentiable(X, Y, bandwidth):
-        if _transformed():
+        if by_formulas():
             return ((X[:, None] - Y) / bandwidth).square().sum(-1)
         return _SquaredDistances.apply(X, Y, bandwidth)
 
@@ -674,7 +667,7 @@ class Laplacian1(Kernel):
 
     @staticmethod
     def _differentiable(X, Y, bandwidth):
-        if _transformed():
+        if by_formulas():
             return ((X[:, None] - Y) / bandwidth).abs().sum(-1)
         centre = _middle(Y.detach())
         U = (X - centre) / bandwidth

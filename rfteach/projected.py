@@ -17,10 +17,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from .arrays import needs_grad, power_of_two, random_generator
+from .arrays import needs_grad, power_of_two, random_generator, without_units
 from .chaos import SparsePCE
 from .checks import choice, flag, integer
-from .copies import merge_copies, order_of_hashes
+from .copies import merge_copies, order_by_values
 from .estimators import Model, Regressor, Transformer
 from .intervals import IntervalMixin
 from .kernels import Gaussian
@@ -481,7 +481,8 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
             return lambda T: predict(T).reshape(len(T), -1)
 
         distinct = X[rows]
-        found = judge(self, distinct, means / units, w, units, self._one_column, fit=fit, order=order_of_hashes(distinct))
+        order = order_by_values(without_units(distinct))
+        found = judge(self, distinct, means / units, w, units, self._one_column, fit=fit, order=order)
         self._planes = found and [
             None if name == "expansion" else (slopes.numpy() * unit, float(offset) * unit)
             for name, slopes, offset, unit in zip(found.names, found.slopes, found.intercepts, units.tolist())

@@ -17,7 +17,7 @@ from sklearn.cluster import kmeans_plusplus
 from .arrays import all_or_nothing, as_tensor, empty, needs_grad, random_generator, row_blocks
 from .bandwidth import fit_kernel, numeric_targets
 from .checks import choice, integer, number, same_columns, weights
-from .copies import distinct_rows, merge_copies, row_hashes
+from .copies import distinct_rows, merge_copies, order_by_values
 from .estimators import Regressor, Transformer
 from .feature_ridge import RandomFeatureRidge
 from .intervals import LawMixin
@@ -89,16 +89,6 @@ def _kmeans(D, m, rng):
     return centre + U.to(D) * scale
 
 
-def _by_rounded_rows(X, seed):
-    """An order of different rows, as good as random, in which the last bit has a say among those alone that are equal in float32."""
-    numbers = row_hashes(X.float(), seed)
-    order, copy = np.argsort(numbers, kind="stable"), np.empty(len(X), dtype=np.int64)
-    copy[order] = np.arange(len(X)) - np.searchsorted(numbers[order], numbers[order])
-    again = copy > 0
-    numbers[again] = row_hashes(torch.from_numpy(np.stack([numbers.view(np.int64), copy], 1)[again]), seed)
-    return np.argsort(numbers, kind="stable")
-
-
 def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
     """The centres (a tensor like X) and the kernel, its bandwidth in numbers."""
     given = not isinstance(centers, str)
@@ -106,10 +96,10 @@ def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
         choice(*_RULES, centers=centers)
     word, seed = bandwidth if isinstance(bandwidth, str) else None, int(rng.integers(2**63))
     rows = order = distinct_rows(X, weight=weight, seed=seed)
-    rows = order = order[_by_rounded_rows(X[order], seed)]
+    rows = order = order[order_by_values(X[order].float(), seed)]
     if word == "learned" and y is not None:
         rows, y, _ = merge_copies(X, numeric_targets(y, len(X)).to(X.device), weight=weight, seed=seed)
-        again = _by_rounded_rows(X[rows], seed)
+        again = order_by_values(X[rows].float(), seed)
         rows, y = rows[again], y[again]
     few = slice(0, _MEDIAN_ROWS)
     kernel = fit_kernel(kernel, bandwidth, X[rows[few]], y[few] if word == "learned" and y is not None else None).own()

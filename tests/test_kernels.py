@@ -397,3 +397,18 @@ def test_functions_of_torch_func(kernel):
     inner = lambda x: torch.func.grad(g)(w, x).square().sum()  # x is of no concern to it
     torch.testing.assert_close(torch.autograd.grad(inner(x), x)[0], wanted)
     torch.testing.assert_close(torch.func.grad(inner)(X), wanted)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(2.0), Laplacian1([1.0, 2.0])])
+def test_transforms_do_not_hide_what_is_refused(kernel):
+    """Each example is looked at where `torch.func` maps over many; it shows one that has no numbers."""
+    X = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 3, 2)))
+    mapped = torch.func.vmap(lambda T: kernel(T, X[0]))
+    torch.testing.assert_close(mapped(X)[2], kernel(X[2], X[0]))
+    for entry, message in ((np.nan, "X contains NaN"), (1e300, "overflows")):
+        wrong = X.clone()
+        wrong[2, 1, 0] = entry
+        with pytest.raises(ValueError, match=message):
+            mapped(wrong)
+    with pytest.raises(ValueError, match="bandwidth must be positive"):
+        torch.func.vmap(lambda b: Gaussian(b)(X[0]))(torch.tensor([1.0, -1.0]))
