@@ -37,15 +37,19 @@ _LEFT_OUT, _COVARIANCE = 1000, 2**22  # rows whose residuals are kept; numbers f
 class _Table:
     """Rows [a, y] and weights: ``part(rows)`` has those of a slice, ``blocks()`` walks through the slices ``spans``.
 
-    Held as a whole if ``held``; ``facts`` has what `block_weights` says of each block.
+    Held as a whole if ``held``; ``facts`` has what `block_weights` says of each block, ``own`` (n,) which column goes with
+    each row that is left out, as `rfteach.ridge.Spectrum.leave_one_out` takes it.
     """
 
-    def __init__(self, part, spans, facts, N, fit_intercept, held):
-        self.part, self.blocks, self.facts = part, lambda: map(part, spans), facts
+    def __init__(self, part, spans, facts, N, fit_intercept, held, own):
+        self.part, self.spans, self.facts, self.own = part, spans, facts, own
         self.N, self.fit_intercept = N, fit_intercept
         self.whole = tuple(map(torch.cat, zip(*self.blocks()))) if held else None
         self.tol = 1e-7 if self.whole is None else 32 * torch.finfo(self.whole[0].dtype).eps * N
         self.sums, self.few, self.said = None, self.whole, None
+
+    def blocks(self):
+        return map(self.part, self.spans)
 
     def _sums(self, orthogonal):
         sums, few, n = None, [], 0
@@ -75,27 +79,31 @@ class _Table:
         if self.whole is None:
             sums = self._sums(orthogonal)
             spectrum, floor = sums.spectrum(N), sums.floor
-            parts = ((*spectrum.left_vectors(B, w), w) for B, w in self.blocks())
+            blocks = zip(self.blocks(), self.spans, strict=True)
+            parts = ((*spectrum.left_vectors(B, w), w, self._own(rows)) for (B, w), rows in blocks)
         else:
             B, w = self.whole
             A, y, means = centred(B, w, N, self.fit_intercept)
             spectrum, U = factorise(A, y, means, w, self.fit_intercept, orthogonal)
             eps = torch.finfo(B.dtype).eps
             floor = (eps * N) ** 2 if orthogonal else eps ** (2 / 3)
-            parts = [(U, y, w)]
+            parts = [(U, y, w, self.own)]
         lams = spectrum.grid(floor) if lams is None else lams
-        first, own = [], torch.as_tensor(lams, dtype=torch.float64, device=spectrum.s.device)
+        first, there = [], torch.as_tensor(lams, dtype=torch.float64, device=spectrum.s.device)
         if criterion == "gcv":
             errors = spectrum.gcv(lams)
         else:
-            errors = spectrum.mean_loo(self._left(spectrum, *part, own, first) for part in parts)
+            errors = spectrum.mean_loo(self._left(spectrum, *part, there, first) for part in parts)
         best, errors = spectrum.best(errors, lams if likely else None), errors.mean(1)
         self.said = torch.cat(first)[:_LEFT_OUT, best] if first else None
         return spectrum, lams, errors, best, float(lams[best]) > 2 * floor * spectrum.top
 
-    def _left(self, spectrum, U, y, w, lams, first):
+    def _own(self, rows):
+        return None if self.own is None else self.own[rows]
+
+    def _left(self, spectrum, U, y, w, own, lams, first):
         """What `Spectrum.leave_one_out` gives; what the others say of the first rows goes to the list ``first``."""
-        left = spectrum.leave_one_out(U, y, w, lams, self.tol)
+        left = spectrum.leave_one_out(U, y, w, lams, self.tol, own)
         if sum(map(len, first)) < _LEFT_OUT:
             said = (y[:_LEFT_OUT, None] - left[:_LEFT_OUT]) / w[:_LEFT_OUT].sqrt()[:, None, None]
             first.append(said + spectrum.means[self.N :])
@@ -110,7 +118,7 @@ class _Kept:
 
     def __init__(self, table, spectrum, alpha, orthogonal, weights, spread, one_column, scale, unit):
         self.N, self.fit_intercept, self.tol, self.orthogonal = table.N, table.fit_intercept, table.tol, orthogonal
-        self.rows, self.sums, self.said = table.few, table.sums, table.said
+        self.rows, self.sums, self.said, self.own = table.few, table.sums, table.said, table._own(slice(_LEFT_OUT))
         self.alpha, self.spread, self.one_column, self.scale, self.unit = alpha, spread, one_column, scale, unit
         self.weights = weights.log().mean().exp().expand(len(weights))  # their product is all that the law asks for
         if spectrum is not None:
@@ -129,7 +137,7 @@ class _Kept:
         if self.said is not None:
             return self.said * self.scale
         B, w = self.rows
-        return by_others(self.spectrum, B[:_LEFT_OUT], w[:_LEFT_OUT], self.alpha, self.tol) * self.scale
+        return by_others(self.spectrum, B[:_LEFT_OUT], w[:_LEFT_OUT], self.alpha, self.tol, self.own) * self.scale
 
     def law(self):
         """Of all rows, copies included."""
@@ -220,7 +228,7 @@ class _FeatureRidge(Streaming, _Mapped):
         spread = w.sum() * spread_of_copies(X, Y, weight=w) if len(rows) < len(Y) else torch.zeros_like(y[0])
         X = X[rows]
         self._fit_map(X, like, y * scale)
-        table = self._table(X, like, y, W.to(dtype))
+        table = self._table(X, like, y, W.to(dtype), self._own_columns(X))
         vars(self).pop("_stream", None)  # of blocks before
         c, means, alpha, spectrum, orthogonal = self._solve(table, unit, scale, float(spread.mean() / W.sum()))
         N = self.n_components_
@@ -236,7 +244,10 @@ class _FeatureRidge(Streaming, _Mapped):
         if isinstance(self, LawMixin) and few and alpha > 0 and len(Y) > self.fit_intercept:
             self._law = kept.law() if at_once else kept.law
 
-    def _table(self, X, like, y, w):
+    def _own_columns(self, X):
+        """Which of the features (n,) each of these rows brings and takes with it, or -1; None where they do not come from rows."""
+
+    def _table(self, X, like, y, w, own):
         """Features, targets and weights by blocks, held as a whole where rows are no more than features."""
         n, N = X.shape[0], self.n_components_
         w = w.double() if n <= N else w  # eigenvectors of what rounding has left would make errors of rows left out
@@ -250,7 +261,7 @@ class _FeatureRidge(Streaming, _Mapped):
             B[:, N:] = y[rows]
             return B, w[rows]
 
-        return _Table(part, spans, block_weights(w, spans), N, self.fit_intercept, held=n <= N)
+        return _Table(part, spans, block_weights(w, spans), N, self.fit_intercept, n <= N, own)
 
     def _solve(self, table, unit, scale, copies):
         """Coefficients, means, penalty, its spectrum if one was chosen; and whether by orthogonal transformations, where

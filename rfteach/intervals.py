@@ -96,13 +96,15 @@ def left_out(X: torch.Tensor | Sparse, Y: torch.Tensor, w: torch.Tensor | None, 
     return LeftOut(kept, inputs_of(X[kept]).cpu().numpy(), Y[kept].double().cpu().numpy(), w, predictions, place)
 
 
-def by_others(spectrum: Spectrum, B: torch.Tensor, w: torch.Tensor, lam: float, tol: float) -> torch.Tensor:
+def by_others(
+    spectrum: Spectrum, B: torch.Tensor, w: torch.Tensor, lam: float, tol: float, own: torch.Tensor | None = None
+) -> torch.Tensor:
     r"""What ridge regression on the other rows predicts for each of the rows [a, y] in B, with weights w (n,): (n, k) by (3.13).
 
-    ``spectrum`` is that of all rows, ``lam`` the penalty, ``tol`` as for `Spectrum.leave_one_out`.
+    ``spectrum`` is that of all rows, ``lam`` the penalty, ``tol`` and ``own`` (n,) as for `Spectrum.leave_one_out`.
     """
     B, w = B.to(spectrum.means), w.to(spectrum.means)
-    residuals = spectrum.leave_one_out(*spectrum.left_vectors(B, w), w, [lam], tol)[:, 0]
+    residuals = spectrum.leave_one_out(*spectrum.left_vectors(B, w), w, [lam], tol, own)[:, 0]
     return B[:, len(spectrum.V) :] - residuals / w.sqrt()[:, None]
 
 

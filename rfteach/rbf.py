@@ -17,7 +17,7 @@ from sklearn.cluster import kmeans_plusplus
 from .arrays import all_or_nothing, as_tensor, empty, needs_grad, random_generator, row_blocks
 from .bandwidth import fit_kernel, numeric_targets
 from .checks import choice, integer, number, same_columns, weights
-from .copies import distinct_rows, merge_copies, order_by_values
+from .copies import distinct_rows, merge_copies, order_by_values, row_hashes
 from .estimators import Regressor, Transformer
 from .feature_ridge import RandomFeatureRidge
 from .intervals import LawMixin
@@ -310,6 +310,19 @@ class _CenterFeatures(NystroemFeatures):
         return None
 
 
+class _OnCenters(RandomFeatureRidge):
+    """Ridge regression on kernel functions, each of which is left out with the row that is its centre, (5.14)."""
+
+    def _own_columns(self, X):
+        if not isinstance(self.features_.centers, str):
+            return None
+        centres, rows = row_hashes(torch.from_numpy(self.features_.centers_)), row_hashes(X)
+        order, (_, place, often) = np.argsort(centres), np.unique(rows, return_inverse=True, return_counts=True)
+        found = order[np.searchsorted(centres[order], rows).clip(max=len(order) - 1)]
+        own = np.where((centres[found] == rows) & (often[place] == 1), found, -1)
+        return torch.from_numpy(own).to(X.device)
+
+
 class _Network(LawMixin, Regressor):
     """What `RBFRegressor` does: centres, scale and penalty, and the solve."""
 
@@ -355,7 +368,7 @@ class _Network(LawMixin, Regressor):
             self.kernel, bandwidth, self.n_centers, centers=self.centers, random_state=seed
         )
         solver = "qr" if alpha == 0 or alphas == [0] else "auto"
-        return RandomFeatureRidge(
+        return _OnCenters(
             features, alpha, alphas=alphas, fit_intercept=self.fit_intercept, solver=solver
         )
 
@@ -401,8 +414,8 @@ class RBFRegressor(_Network):
         than a share of 1/(2√n). A kernel object keeps its own bandwidth beside "loo", "median" and None;
         "learned" replaces it, and a number beside it is refused.
     alpha : {"loo", "gcv"} or float, default "loo"
-        Penalty λ ≥ 0 on the squared weights; "loo" chooses the one of least leave-one-out error, which
-        takes a second pass over the rows; "gcv" the one of least generalised cross-validation error,
+        Penalty λ ≥ 0 on the squared weights; "loo" chooses the one of least leave-one-out error, where a centre goes
+        with its row, (5.14), which takes a second pass over the rows; "gcv" the one of least generalised cross-validation error,
         without one. Of no effect with ``solver="pinv"``.
     solver : {"ridge", "pinv"}, default "ridge"
         Ridge regression, or the least squares solution of smallest norm, as for ``alpha=0``.
@@ -434,7 +447,7 @@ class RBFRegressor(_Network):
     law_ : rfteach.uncertainty.Posterior
         As for `RandomFeatureRidge`, with the centres' functions for features.
     left_out_ : rfteach.intervals.LeftOut
-        As for `RandomFeatureRidge`.
+        As for `RandomFeatureRidge`, by (5.14).
     n_features_in_ : int
         Number d of inputs.
     feature_names_in_ : numpy.ndarray of shape (d,)

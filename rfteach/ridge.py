@@ -344,18 +344,19 @@ class Spectrum:
         """Weighted mean of the squared residuals (L, k) that `leave_one_out` gives for parts of the rows."""
         return sum(left.square().sum(0) for left in parts) / self.weight
 
-    def leave_one_out(self, U, y, w, lams, tol):
+    def leave_one_out(self, U, y, w, lams, tol, own=None):
         """Residuals (n, L, k) of rows that took no part, by (3.13), times the roots of their weights.
 
         ``U`` (n, r), ``y`` (n, k): the rows' left singular vectors and centred targets, both times the
         roots of their weights ``w`` (n,). Where at most ``tol`` of a row's unit vector lies outside of the range
-        of A, as where the row is no combination of the others, that part counts as zero.
+        of A, as where the row is no combination of the others, that part counts as zero. ``own`` (n,): the column
+        that goes with a row, by (5.14), or -1; None: all columns stay.
         """
         n, k, L = len(U), y.shape[1], len(lams)
         phi, omega = self.shrinkage(lams)
-        inner = (omega[:, :, None] * self.z[:, None, :]).reshape(len(self.s), L * k)
+        waned = (omega[:, :, None] * self.z[:, None, :]).reshape(len(self.s), L * k)
         squares = U.square()
-        inner, inner_h = (U @ inner).reshape(n, L, k), squares @ omega
+        inner, inner_h = (U @ waned).reshape(n, L, k), squares @ omega
         outer, outer_h = y - U @ self.z, 1 - squares.sum(1)
         if self.fit_intercept:
             outer_h = outer_h - w / self.weight
@@ -364,6 +365,8 @@ class Spectrum:
         factor = torch.where(inside[:, None], 1.0, phi)  # inside, φ cancels
         residual = outer[:, None, :] + factor[:, :, None] * inner
         left = outer_h[:, None] + factor * inner_h
+        if own is not None and len(self.s):
+            self._take_out(own, U, waned, inside, residual, left, lams)
         nothing = left <= 0  # no other row: zero is predicted
         residual = torch.where(
             nothing[:, :, None],
@@ -371,6 +374,19 @@ class Spectrum:
             residual,
         )
         return residual / torch.where(nothing, 1.0, left)[:, :, None]
+
+    def _take_out(self, own, U, waned, inside, residual, left, lams):
+        """The fraction of (5.14) for that of (3.13), in place, both parts times λP_jj."""
+        rows = (own >= 0).nonzero()[:, 0]
+        V, (phi, omega) = self.V[own[rows]], self.shrinkage(lams)
+        phi, squares, column = phi.clamp(min=1e-30), V.square(), V * self.s  # λ = 0 is the limit
+        free = 1 / (self.s.square().amin() + torch.as_tensor(lams, dtype=torch.float64, device=V.device))
+        outside = (1 - squares.sum(1, keepdim=True)).clamp(min=0) * (len(self.V) > len(self.s))
+        size = torch.where(phi < 0.5, phi * (squares @ omega) + outside, 1 - free * (column.square() @ omega))
+        t = (U[rows] * column) @ omega
+        gain = torch.where(inside[rows, None], 1.0, phi) * free * t
+        residual[rows] = size[:, :, None] * residual[rows] + gain[:, :, None] * (column @ waned).reshape(residual[rows].shape)
+        left[rows] = size * left[rows] + gain * t
 
 # %% ../nbs/03a_ridge.ipynb #6e43aed6
 def centred(

@@ -493,7 +493,7 @@ def test_many_digits_where_normal_equations_have_none():
 def test_weights_and_outputs():
     rng = np.random.default_rng(0)
     Y = np.c_[Y0, -Y0, rng.normal(size=60)]
-    for kw in (dict(alpha=0.1), dict(solver="pinv"), dict()):
+    for kw in (dict(alpha=0.1, bandwidth=1.0), dict(solver="pinv", bandwidth=1.0), dict()):
         network = lambda: RBFRegressor(8, kernel="matern32", random_state=0, **kw)
         together = network().fit(X0, Y)
         assert together.coef_.shape == (3, 8) and together.intercept_.shape == (3,)
@@ -757,3 +757,44 @@ def test_rows_that_float32_cannot_tell_are_drawn_fairly():
     X[:2500] = np.random.default_rng(1).normal(size=(2500, 1))  # which it can tell
     drawn = [np.mean(NystroemFeatures(Gaussian(), n_components=200, random_state=s).fit(X).centers_ > 1e9) for s in range(4)]
     assert abs(np.mean(drawn) - 0.5) < 4 * 0.5 / 800**0.5
+
+
+def left_out_by_refits(model, X, y, w, with_centre):
+    """What fits without each row, and perhaps without the centre that it is, say of it."""
+    said = []
+    for x in X:
+        others = (X != x).any(1)
+        U = model.centers_[(model.centers_ != x).any(1)] if with_centre else model.centers_
+        again = RBFRegressor(bandwidth=0.4, centers=U, alpha=model.alpha_, fit_intercept=model.fit_intercept)
+        said.append(again.fit(X[others], y[others], sample_weight=w[others]).predict(x[None])[0])
+    return np.array(said)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n_centers, alpha", [(15, "loo"), (50, "loo"), (15, 0.1), (15, 0.0), (50, 1e-3)])
+def test_a_centre_is_left_out_with_its_row(n_centers, alpha, fit_intercept):
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(50, 2)), rng.uniform(0.3, 3, 50)
+    y = np.stack([np.sin(3 * X[:, 0]) + 0.3 * rng.normal(size=50), X[:, 1]], 1)
+    model = RBFRegressor(n_centers, bandwidth=0.4, alpha=alpha, fit_intercept=fit_intercept, random_state=0)
+    left = model.fit(X, y, sample_weight=w).left_out_
+    wanted = left_out_by_refits(model, X, y, w, with_centre=True)
+    np.testing.assert_allclose(left.predictions, wanted[left.rows], atol=1e-4)
+    if alpha == "loo":
+        error = (w @ (y - wanted) ** 2).mean() / w.sum()
+        assert model.cv_errors_[model.alphas_ == model.alpha_] == pytest.approx(error, rel=1e-4)
+    row_alone = left_out_by_refits(model, X, y, w, with_centre=False)
+    assert abs(row_alone - wanted).max() > 0.01
+    given = RBFRegressor(bandwidth=0.4, centers=model.centers_, alpha=model.alpha_, fit_intercept=fit_intercept)
+    left = given.fit(X, y, sample_weight=w).left_out_  # centres that do not come from the rows stay
+    np.testing.assert_allclose(left.predictions, row_alone[left.rows], atol=1e-4)
+
+
+def test_a_centre_of_several_observations_stays():
+    """Of two observations at one place that are left out one by one, the other one still has the centre there."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(np.eye(12), 4, axis=0)  # levels of a category, four times each
+    y = X @ rng.normal(size=12) + rng.normal(size=48)
+    drawn = RBFRegressor(bandwidth=1.0, random_state=0).fit(X, y)
+    given = RBFRegressor(bandwidth=1.0, centers=drawn.centers_).fit(X, y)
+    np.testing.assert_allclose(drawn.left_out_.residuals, given.left_out_.residuals, rtol=1e-6)
