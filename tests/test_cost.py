@@ -69,6 +69,8 @@ def test_mistakes_are_named(given, words):
         cost("RBFRegressor", 10, 2, machine=MACHINE, dtype="float16")
     with pytest.raises(ValueError, match="seconds must be"):
         measure(0)
+    with pytest.raises(ValueError, match="n_components must be an integer of at least 1, got 0"):
+        cost("RBFRegressor", 10, 2, n_components=0, machine=MACHINE)
 
 
 def test_the_command_prints_a_line_for_each(capsys):

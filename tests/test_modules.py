@@ -307,6 +307,16 @@ def test_numbers_keep_their_digits():
         assert np.abs(found - wanted).max() < 1e-10 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize("model", [rt.StreamingRidge(), rt.RBFRegressor(20, alpha=0.1, random_state=0), rt.SparsePCE(2, n_folds=None)],
+                         ids=["sums", "network", "chaos"])
+def test_a_module_owns_its_numbers(model):
+    """What is done to them changes nothing in the model."""
+    before = model.fit(Z, Y1).predict(Z)
+    for T in to_module(model).buffers():
+        T.zero_()
+    np.testing.assert_array_equal(model.predict(Z), before)
+
+
 def test_rows_of_integers_are_refused():
     """Values in their dtype would be truncated."""
     module = to_module(fitted("waves")[0])

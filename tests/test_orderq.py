@@ -952,11 +952,23 @@ def test_waves_end_a_quarter_of_the_range_beyond_the_rows(model):
     for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 1e-3)):
         found, edge = (model.predict(T.astype(dtype)) for T in (far, far.clip(*model.reach_.T)))
         np.testing.assert_allclose(found[:, 0], edge[:, 0], rtol=tolerance, atol=tolerance)
-        steps = model.predict(np.multiply.outer(np.arange(0.0, 40.0, 10.0), [1.0, 1.0, 0.0]).astype(dtype))[:, 1]
+        steps = model.predict(np.multiply.outer(np.arange(-30.0, 40.0, 10.0), [1.0, 1.0, 0.0]).astype(dtype))[:, 1]
         np.testing.assert_allclose(np.diff(steps), np.diff(steps)[0], rtol=1e-3)
     inside = far.clip(*model.reach_.T)
     A = activation_function(model.activation_)(torch.from_numpy(inside @ model.frequencies_.T + model.phases_)).numpy()
     np.testing.assert_allclose((A @ model.coef_.T + model.intercept_)[:, 0], model.predict(far)[:, 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("model", [SRFERegressor(100, random_state=0), HARFERegressor(100, random_state=0)], ids=["srfe", "harfe"])
+def test_a_range_may_be_wider_than_the_largest_number(model):
+    """Inputs between ±1e308 give what they give in units of one, be it waves or a plane."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.15, 1.15, (80, 2))
+    for y in (np.sin(3 * X[:, 0]) + X[:, 1], X @ [1.0, 2.0] + 0.01 * rng.normal(size=80)):
+        plain, wide = clone(model).fit(X, y), clone(model).fit(2.0**1023 * X, y)
+        assert wide.chosen_ == plain.chosen_
+        np.testing.assert_allclose(wide.reach_ / 2.0**1023, plain.reach_, rtol=1e-12)
+        np.testing.assert_allclose(wide.predict(2.0**1023 * X), plain.predict(X), atol=1e-6)
 
 
 def test_counts_that_were_not_there():

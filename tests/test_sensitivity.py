@@ -213,6 +213,8 @@ def test_laws_units_kinds_and_outputs():
     for name, other in others.items():
         for key in (*SHARES, *(f"{share}_interval" for share in SHARES)):
             np.testing.assert_allclose(getattr(other, key), getattr(found, key), atol=1e-8, err_msg=f"{name}, {key}")
+        unit = 1e300 if name == "units" else 1
+        assert other.variance == pytest.approx(unit * found.variance, rel=1e-8), name
     two = sensitivity(X, np.column_stack([y, y**2]), model, n_folds=4)
     assert two.first.shape == (2, 3) and two.total_interval.shape == (2, 3, 2) and two.variance.shape == (2,)
     np.testing.assert_allclose(two.shapley[0], found.shapley, atol=1e-12)
@@ -221,6 +223,22 @@ def test_laws_units_kinds_and_outputs():
     assert (np.ptp(wide.first_interval, axis=1) > np.ptp(found.first_interval, axis=1)).all() and wide.coverage == 0.99
     order = [2, 0, 1]
     np.testing.assert_allclose(sensitivity(X[:, order], y, model, n_folds=4).first, found.first[order], atol=1e-8)
+
+
+@pytest.mark.parametrize("ways", [{}, {"laws": uniform(0, 1)}], ids=["bounds", "laws"])
+def test_rounding_may_leave_the_range(ways):
+    """By less than a millionth of it; such a point counts as at the end."""
+    X, y = draw(0, 60)
+    X[3, 0], X[4, 1] = 1 + 5e-7, -5e-7
+    found, clipped = (sensitivity(Z, y, n_folds=4, **ways) for Z in (X, X.clip(0, 1)))
+    np.testing.assert_array_equal(found.total_interval, clipped.total_interval)
+    with pytest.raises(ValueError, match="input 0 of X leaves its bounds"):
+        sensitivity(X + 5e-6 * (X > 1), y, n_folds=4, **ways)
+
+
+def test_an_input_has_no_more_polynomials_than_a_third_of_the_rows():
+    for n, d in itertools.product((20, 60, 200, 1000), (2, 3, 10)):
+        assert (_dictionary(n, d) > 0).sum(0).max() <= n / 3
 
 
 def test_constants_and_noise_have_no_shares():

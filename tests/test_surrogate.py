@@ -553,6 +553,14 @@ def test_swarm_and_values_that_are_none():
     np.testing.assert_array_equal(point.x, [2, 3])
 
 
+def test_swarm_leaves_the_values_as_they_are():
+    """Those that are not finite count as worst, and stay what they are in an array that the function keeps."""
+    kept = np.array([np.nan, -np.inf, 1.0])
+    found = particle_swarm(lambda X: kept, [[0, 1]], budget=3, n_particles=3, random_state=0)
+    np.testing.assert_array_equal(kept, [np.nan, -np.inf, 1.0])
+    assert found.fun == 1
+
+
 def test_swarm_scatters_again_after_a_collapse():
     """Two valleys: a swarm that has settled looks elsewhere with what is left of the budget."""
     found = particle_swarm(lambda X: np.minimum(sphere(X), 1 + sphere(X + 2)), [[-5, 5]], budget=4000, random_state=0)
@@ -630,6 +638,24 @@ def test_components_of_every_kind():
     assert list(frame.columns) == ["anisotropickernelpca0", "anisotropickernelpca1"]
     again = pickle.loads(pickle.dumps(whole))
     np.testing.assert_array_equal(again.transform(X), whole.transform(X))
+
+
+def test_the_largest_entry_of_a_component_is_positive():
+    """So that two solvers give the same components, and not one of them its negative."""
+    X = np.random.default_rng(0).random((60, 3))
+    V = AnisotropicKernelPCA(20, bandwidth=0.3).fit(X).eigenvectors_
+    assert (V.max(0) == abs(V).max(0)).all()
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_components_own_their_rows(make):
+    """Rows that are changed after fit, in place, change no component."""
+    X = np.random.default_rng(0).random((30, 2))
+    given = make(X)
+    model = AnisotropicKernelPCA(2).fit(given)
+    before = model.transform(X)
+    given[:] = 0
+    np.testing.assert_array_equal(model.transform(X), before)
 
 
 def test_eigenpairs_that_do_not_converge_are_taken_from_lapack():
