@@ -9,321 +9,18 @@ __all__ = ['Kernel', 'Gaussian', 'exponential', 'Matern', 'Laplacian', 'Laplacia
 import difflib
 import math
 from collections.abc import Iterator
-from copy import copy, deepcopy
 from dataclasses import replace
 
 import numpy as np
 import torch
 from scipy.special import gammaincinv
-from sklearn.base import BaseEstimator
 
-from .arrays import Array, ArrayLike, Seed, as_tensor, bare, by_formulas, empty, in_own_dtype, is_computed, needs_grad
-from .arrays import random_generator, row_blocks, tiles
-from .checks import integer, number, same_columns
-from .products import add_products
-
-# %% ../nbs/01_kernels.ipynb #e5235ad7
-def _squared_distances(X, Y, bandwidth, factor, side=None):
-    """What fills a tile with ``factor`` times squared distances in bandwidths, (1.10); ``side`` is what `_side` says of Y."""
-    centre, right, y2 = _side(Y, bandwidth) if side is None else side
-    left, x2 = (right, y2) if X is Y else _centred(X, bandwidth, centre)
-    cancelled = torch.finfo(X.dtype).eps ** (1 / 3)
-    nearest, farthest, within = (torch.amin, torch.amax, torch.le) if factor > 0 else (torch.amax, torch.amin, torch.ge)
-    u, v = factor * x2, factor * y2
-    threshold, unit = cancelled * (farthest(u) + farthest(v)), (bandwidth**2 if centre is None else 1.0) / (-2 * factor)
-
-    def tile(rows, cols, s):
-        add_products(s, left[rows] / unit, right[cols], v[cols], u[rows])
-        if X is Y:
-            itself = s.diagonal(rows.start - cols.start)  # nothing, where the tile does not reach the diagonal
-            itself.fill_(math.copysign(math.inf, factor))
-        far = s.is_cpu and not within(nearest(s), threshold)  # a card would wait for the answer
-        for few in [] if far else _in_cache(s):
-            part, i = s[few], slice(rows.start + few.start, rows.start + few.stop)
-            near = within(nearest(part, 0), cancelled * (farthest(u[i]) + v[cols])).nonzero().squeeze(1)
-            if len(near):
-                lost = within(part[:, near], cancelled * (u[i, None] + v[cols][near]))
-                _recompute(part, lost, near, X[i], Y[cols], bandwidth, factor)
-        if X is Y:
-            itself.zero_()
-
-    return tile
-
-
-def _in_cache(s):
-    """Slices of the rows of a tile: those that stay in a core's own cache from one operation to the next."""
-    parts = 4 if s.is_cpu else 1
-    return row_blocks(len(s), parts * s.shape[1] * s.element_size(), s.device)
-
-
-def _side(Y, bandwidth):
-    """What Y alone decides: the point that is taken off, None for none, and what `_centred` then says of Y."""
-    finfo = torch.finfo(Y.dtype)
-    right, y2 = _centred(Y, bandwidth, None)
-    centre = Y.mean(0)
-    off_centre = (centre / bandwidth).square().sum() > 0.9 * y2.mean()
-    safe = (finfo.tiny**0.5 < bandwidth.min()) & (bandwidth.max() < finfo.max**0.5)
-    if not (off_centre | ~safe):
-        return None, right, y2
-    return centre, *_centred(Y, bandwidth, centre)
-
-
-def _centred(T, bandwidth, centre):
-    """A factor of the product, in bandwidths where it is centred, and its squared norms in bandwidths."""
-    if centre is None:
-        norms = T.new_empty(len(T))  # small results between large blocks would keep their memory from being used again
-        for rows in row_blocks(len(T), T.shape[1] * T.element_size(), T.device):
-            torch.sum((T[rows] / bandwidth).square_(), 1, out=norms[rows])
-        return T, norms
-    factor = (T - centre).div_(bandwidth)
-    return factor, factor.square().sum(1)
-
-
-def _recompute(s, lost, near, X, Y, bandwidth, factor):
-    """Put ``factor`` times squared distances by differences where those of columns ``near`` are lost, part by part."""
-    i, j = lost.nonzero(as_tuple=True)
-    j = near[j]
-    for part in torch.arange(len(i), device=s.device).split(max(1, s.numel() // X.shape[1])):
-        difference = X[i[part]] - Y[j[part]]
-        s[i[part], j[part]] = difference.div_(bandwidth).square_().sum(1).mul_(factor)
-
-
-def _manhattan_distances(X, Y, bandwidth, factor, side=None):
-    """What fills a tile with ``factor`` times ℓ₁ distances in bandwidths; ``side`` is what `_manhattan_side` says of Y."""
-    centre, V = _manhattan_side(Y, bandwidth) if side is None else side
-
-    def tile(rows, cols, s):
-        U = V[rows] if X is Y else (X[rows] - centre) / bandwidth
-        s.copy_(torch.cdist(U, V[cols], p=1)).mul_(factor)
-
-    return tile
-
-
-def _middle(Y):
-    """About the median of each column: of up to 2000 rows."""
-    some = Y[:: max(1, len(Y) // 1000)].sort(0).values
-    return some[(len(some) - 1) // 2]
-
-
-def _manhattan_side(Y, bandwidth):
-    """The middle, and Y without it in bandwidths: quotients of coordinates far from zero have lost their differences."""
-    centre = _middle(Y)
-    return centre, (Y - centre) / bandwidth
-
-# %% ../nbs/01_kernels.ipynb #7b90d2e1
-def _fill(X, Y, tile):
-    """The matrix that ``tile(rows, cols, out)`` fills; no autograd inside."""
-    K = empty((len(X), len(Y)), X.dtype, X.device)
-    item_bytes = X.element_size() * (2 if X is Y else 1)  # the mirrored half is written from the cache
-    for rows, cols in tiles(*K.shape, item_bytes, X.device, height=128, upper=X is Y):
-        part = K[rows, cols]
-        tile(rows, cols, part)
-        if X is Y and cols.start == rows.start:
-            height = rows.stop - rows.start
-            square = part[:, :height]
-            square.copy_((square + square.T) / 2)
-            K[rows.stop : cols.stop, rows] = part[:, height:].T
-        elif X is Y:
-            K[cols, rows] = part.T
-    return K
-
-# %% ../nbs/01_kernels.ipynb #4826aa9b
-class _SquaredDistances(torch.autograd.Function):
-    """All squared distances, with the guards above forwards and equations (1.11), (1.12) backwards."""
-
-    @staticmethod
-    def forward(X, Y, bandwidth):
-        return _fill(X, Y, _squared_distances(X, Y, bandwidth, 1.0))
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    @in_own_dtype()
-    def backward(ctx, G):
-        X, Y, bandwidth = ctx.saved_tensors
-        center = Y.detach().mean(0)
-        X, Y = X - center, Y - center
-        grad_X = 2 * (G.sum(1, keepdim=True) * X - G @ Y) / bandwidth**2
-        grad_Y = 2 * (G.sum(0).unsqueeze(1) * Y - G.T @ X) / bandwidth**2
-        grad_bandwidth = -((X * grad_X).sum(0) + (Y * grad_Y).sum(0)) / bandwidth
-        return grad_X, grad_Y, grad_bandwidth.sum_to_size(bandwidth.shape)
-
-# %% ../nbs/01_kernels.ipynb #36ac7916
-def _check_bandwidth(bandwidth, dtype=torch.float64):
-    """The bandwidth as a tensor of this dtype, which nothing but numbers above zero become."""
-    T = bandwidth
-    if not isinstance(T, torch.Tensor):
-        A = np.asarray(bandwidth)
-        numeric = A.dtype.kind in "fiu"
-        T = torch.as_tensor(A.astype(np.float64), device="cpu") if numeric else None
-    if T is None or T.is_complex() or T.dtype == torch.bool:
-        raise TypeError(f"bandwidth must be a number or one number per input, got {bandwidth!r}")
-    if T.ndim > 1 or T.numel() == 0:
-        raise ValueError(f"bandwidth must be a number or a 1D array, got shape {tuple(T.shape)}")
-    T = T.to(dtype)
-    if not bool(bare((T > 0) & torch.isfinite(T)).all()):
-        raise ValueError(f"bandwidth must be positive and finite in {dtype}, got {bandwidth!r}")
-    return T
-
-
-def _check_range(T, bandwidth, name):
-    """Refuse data whose sums, or whose squares in units of the bandwidth, would overflow."""
-    limit = torch.finfo(T.dtype).max
-    ends = *torch.aminmax(bare(T.detach())), bare(bandwidth.detach()).min()
-    low, high, narrowest = map(float, torch.stack(ends).cpu())  # a card is asked once
-    largest = max(-low, high)
-    scaled = largest / narrowest
-    allowed = limit**0.5 / (1e3 * T.shape[1])
-    if bandwidth.numel() > 1 and not scaled < allowed:  # now the exact one, column by column
-        scaled = float(bare((T.detach().abs().amax(0) / bandwidth.detach()).max()).max())
-    if not (scaled < allowed and largest < limit / (2 * len(T))):
-        raise ValueError(
-            f"{name} / bandwidth overflows in {T.dtype}: entries up to {largest:.3g}, which are "
-            f"up to {scaled:.3g} bandwidths; rescale the data, or pass float64"
-        )
-
-# %% ../nbs/01_kernels.ipynb #e0c8a7a3
-def _pair(X, Y):
-    """The two arguments of a kernel as tensors of one dtype on one device, the way back, column labels."""
-    if Y is None or Y is X:
-        X, like = as_tensor(X)
-        return X, X, like, like.index
-    X, like = as_tensor(X)
-    Y, like_Y = as_tensor(Y, name="Y")
-    if X.device != Y.device:
-        raise ValueError(f"X and Y must be on one device, got {X.device} and {Y.device}")
-    same_columns(X=X, Y=Y)
-    if like_Y.dtype != like.dtype:
-        like = replace(like, dtype=torch.promote_types(like.dtype, like_Y.dtype))
-        X, Y = X.to(like.compute_dtype), Y.to(like.compute_dtype)
-    return X, Y, like, like_Y.index
-
-# %% ../nbs/01_kernels.ipynb #26b2fc2e
-class _OnPoints(BaseEstimator):
-    """What a kernel does with points: bandwidth and Gram matrices."""
-
-    _distances, _side = staticmethod(_squared_distances), staticmethod(_side)
-
-    def __init__(self, bandwidth=1.0):
-        _check_bandwidth(bandwidth)
-        self.bandwidth = bandwidth
-
-    def own(self):
-        """A copy whose bandwidth nobody else can change; gradients reach that of this kernel through it."""
-        b = self.bandwidth
-        b = b.clone() if isinstance(b, torch.Tensor) else deepcopy(b)
-        return copy(self).set_params(bandwidth=b)
-
-    def __sklearn_clone__(self):
-        return self.own() if is_computed(self.bandwidth) else super().__sklearn_clone__()
-
-    def detached(self):
-        """A copy as `own` makes it, without gradients."""
-        kernel = self.own()
-        if isinstance(kernel.bandwidth, torch.Tensor):
-            kernel.bandwidth = kernel.bandwidth.detach()
-        return kernel
-
-    def widths(self, T):
-        """The bandwidth as a tensor (1 or d numbers) of the dtype and on the device of ``T`` (n, d), checked."""
-        bandwidth = _check_bandwidth(self.bandwidth, T.dtype).to(T.device)
-        if bandwidth.ndim and bandwidth.numel() not in (1, T.shape[1]):
-            raise ValueError(f"bandwidth has {bandwidth.numel()} entries, but the data has {T.shape[1]} columns")
-        return bandwidth
-
-    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> Array:
-        """The Gram matrix of k(x, y) over the rows of X and Y.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-        Y : array-like of shape (m, d), or None
-            None stands for X, saves half of the work, and gives an exactly symmetric matrix.
-
-        Returns
-        -------
-        K : array of shape (n, m)
-            In the kind, dtype and device of X; float64 if one of X and Y is. Where X is a tensor,
-            differentiable with respect to X, Y and the bandwidth.
-
-        Raises
-        ------
-        ValueError
-            If X and Y have different numbers of columns or lie on different devices, if the bandwidth
-            does not fit the columns, or if dividing by it overflows.
-
-        Notes
-        -----
-        2nmd FLOPs for the product, half of it when Y is None. Besides the result little more than a
-        tile of 8 MiB is held (see `rfteach.arrays.memory_budget`), unless the data has to be centred;
-        where convolutions multiply (`rfteach.products`), a second one and a copy of Y.
-        Under ``vmap``, ``jvp``, ``jacfwd`` and ``hessian`` of `torch.func`, nmd differences are held.
-        Squared distances have a relative error of at most about 5e-5 in float32 and 7e-11 in float64,
-        and kernel values an absolute one of the same size. Gradients in float32 lose digits where
-        clusters lie more than a hundred times their width apart.
-        """
-        X, Y, like, columns = _pair(X, Y)
-        return like.restore(self.gram(X, Y), columns)
-
-    def gram(self, X, Y, side=None):
-        """k(X, Y) of checked tensors (n, d) and (m, d) on one device, as a tensor (n, m); ``Y is X`` for k(X, X).
-
-        ``side`` None or ``side(Y)``, see there.
-        """
-        bandwidth = self.widths(X)
-        if needs_grad(X, Y, bandwidth):
-            self._check_ranges(X, Y, bandwidth)
-            distances = self._differentiable(X, Y, bandwidth)
-            return self._profile(self._factor * distances)
-        return _fill(X, Y, self.tile(X, Y, side))
-
-    def _check_ranges(self, X, Y, bandwidth, name="Y"):
-        _check_range(X, bandwidth.detach(), "X")
-        if Y is not X:
-            _check_range(Y, bandwidth.detach(), name)
-
-    def side(self, Y, name="Y"):
-        """What `gram` and `tile` make of checked rows Y (m, d) alone, for calls with one Y and many X; ``name`` is for errors."""
-        bandwidth = self.widths(Y).detach()
-        _check_range(Y, bandwidth, name)
-        return self._side(Y, bandwidth)
-
-    def tile(self, X, Y, side=None):
-        """What fills ``out`` with k(X[rows], Y[cols]) for slices, without autograd; norms are made here, once."""
-        bandwidth = self.widths(X).detach()
-        self._check_ranges(X, Y if side is None else X, bandwidth)
-        distances = self._distances(X, Y, bandwidth, self._factor, side)
-
-        def tile(rows, cols, out):
-            distances(rows, cols, out)
-            out.copy_(self._profile(out))  # in one go: smaller pieces would cost threads more than the cache gives
-
-        return tile
-
-    @staticmethod
-    def _differentiable(X, Y, bandwidth):
-        if by_formulas():
-            return ((X[:, None] - Y) / bandwidth).square().sum(-1)
-        return _SquaredDistances.apply(X, Y, bandwidth)
-
-    def diag(self, X: ArrayLike) -> Array:
-        """k(x, x) for each row, which is one.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-
-        Returns
-        -------
-        array of shape (n,)
-        """
-        T, like = as_tensor(X)
-        return like.restore(torch.ones(len(T), dtype=T.dtype, device=T.device))
+from .arrays import Array, ArrayLike, Seed, as_tensor, needs_grad, random_generator, row_blocks
+from .checks import integer, number
+from .gram import Manhattan, OnPoints, as_pair
 
 # %% ../nbs/01_kernels.ipynb #7b90d2ef
-class Kernel(_OnPoints):
+class Kernel(OnPoints):
     """A shift-invariant kernel with its spectral measure: the base of the kernels of this module.
 
     Parameters
@@ -621,26 +318,8 @@ class Laplacian(Matern):
     def __init__(self, bandwidth=1.0):
         Kernel.__init__(self, bandwidth)
 
-# %% ../nbs/01_kernels.ipynb #b4c0d45f
-class _BothSides(torch.autograd.Function):
-    """A symmetric matrix D (n, n) that is differentiated by its first argument: with G + Gᵀ that is the derivative by both."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(D):
-        return D.view_as(D)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, G):
-        return G + G.T
-
 # %% ../nbs/01_kernels.ipynb #b4c0d460
-class Laplacian1(Kernel):
+class Laplacian1(Manhattan, Kernel):
     """The ℓ₁-Laplacian kernel, ``k(x, y) = exp(-‖(x - y) / bandwidth‖₁)``.
 
     scikit-learn's ``laplacian_kernel`` is the same with ``gamma = 1 / bandwidth``.
@@ -661,19 +340,6 @@ class Laplacian1(Kernel):
     array([[1.    , 0.1353],
            [0.1353, 1.    ]])
     """
-
-    norm = 1
-    _distances, _side = staticmethod(_manhattan_distances), staticmethod(_manhattan_side)
-
-    @staticmethod
-    def _differentiable(X, Y, bandwidth):
-        if by_formulas():
-            return ((X[:, None] - Y) / bandwidth).abs().sum(-1)
-        centre = _middle(Y.detach())
-        U = (X - centre) / bandwidth
-        if Y is X:
-            return _BothSides.apply(torch.cdist(U, U.detach(), p=1))
-        return torch.cdist(U, (Y - centre) / bandwidth, p=1)
 
     _factor = -1.0 / math.log(2)
 
@@ -821,7 +487,7 @@ def gram_blocks(
     """
     max_bytes = integer(1, max_bytes=max_bytes)
     k = as_kernel(k)
-    X, Y, like, columns = _pair(X, Y)
+    X, Y, like, columns = as_pair(X, Y)
     height = max(1, max_bytes // (len(Y) * X.element_size()))
     side = None if needs_grad(X, Y, k.widths(Y)) else k.side(Y, "X" if Y is X else "Y")
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 import rfteach.centers
-import rfteach.kernels
+import rfteach.gram
 from rfteach.arrays import memory_budget
 from rfteach.centers import CentersClassifier, CentersRegressor, Projection, projected_steps
 from rfteach.eigenpro import EigenProRegressor
@@ -499,8 +499,8 @@ def test_few_rows_have_their_kernel_computed_once(monkeypatch, settings):
 
 def test_norms_of_the_centres_are_made_once_an_epoch(monkeypatch):
     X, Y, Z = problem(1000)
-    seen, centred = [], rfteach.kernels._centred
-    monkeypatch.setattr(rfteach.kernels, "_centred", lambda T, bandwidth, centre: seen.append(len(T)) or centred(T, bandwidth, centre))
+    seen, centred = [], rfteach.gram._centred
+    monkeypatch.setattr(rfteach.gram, "_centred", lambda T, bandwidth, centre: seen.append(len(T)) or centred(T, bandwidth, centre))
     numbers = []
     for epochs in (2, 3):
         CentersRegressor(Laplacian(2.0), centers=Z, batch_size=100, max_iter=epochs, random_state=0, **QUIET).fit(X, Y)

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process import kernels as gp
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
+import rfteach.gram
 import rfteach.kernels
 from rfteach.arrays import memory_budget
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Laplacian1, Matern, as_kernel, gram_blocks
@@ -283,9 +284,9 @@ def test_gram_blocks(max_bytes):
 
 
 def test_blocks_of_rows_share_what_the_columns_decide(monkeypatch):
-    asked, side = [], rfteach.kernels._side
+    asked, side = [], rfteach.gram._side
     counted = lambda Y, bandwidth: asked.append(len(Y)) or side(Y, bandwidth)
-    monkeypatch.setattr(rfteach.kernels, "_side", counted)
+    monkeypatch.setattr(rfteach.gram, "_side", counted)
     monkeypatch.setattr(Gaussian, "_side", staticmethod(counted))
     X, Y, k = data(21, 3) + 100, data(8, 3, seed=1) + 100, Gaussian(0.9)
     assert len(list(gram_blocks(k, X, Y, max_bytes=1))) == 21 and asked == [8]

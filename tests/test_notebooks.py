@@ -79,7 +79,8 @@ def test_each_notebook_has_a_module_of_its_own():
         fail("Several notebooks export to one module:", shared, "To mend: rename a default_exp")
 
 
-INTERNAL = ["attention_engine", "checks", "eigenpro_engine", "eigenpro_shares", "eigenpro_training", "estimators", "pca_engine"]
+INTERNAL = ["attention_engine", "checks", "eigenpro_engine", "eigenpro_shares", "eigenpro_training", "estimators", "gram",
+            "pca_engine"]
 
 
 def test_each_module_is_public_or_internal():

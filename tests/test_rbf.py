@@ -21,7 +21,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-import rfteach.kernels
+import rfteach.gram
 import rfteach.rbf
 from rfteach.arrays import memory_budget
 from rfteach.copies import distinct_rows
@@ -277,8 +277,8 @@ class Table:
 
 def test_norms_of_all_rows_are_made_once(monkeypatch):
     """Whatever the number of rounds."""
-    X, k, seen, centred = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)), Gaussian(0.5), [], rfteach.kernels._centred
-    monkeypatch.setattr(rfteach.kernels, "_centred", lambda T, *more: seen.append(T is X) or centred(T, *more))
+    X, k, seen, centred = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)), Gaussian(0.5), [], rfteach.gram._centred
+    monkeypatch.setattr(rfteach.gram, "_centred", lambda T, *more: seen.append(T is X) or centred(T, *more))
     assert len(rpcholesky(k, X, 100, np.random.default_rng(0), proposals=16)[0]) == 100
     assert sum(seen) == 1 and len(seen) > 10
 
