@@ -8,7 +8,6 @@ __all__ = ['MedianBandwidth', 'median_bandwidth', 'numeric_targets', 'LearnedBan
 # %% ../nbs/04_bandwidth.ipynb #6228fc9c
 import difflib
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Literal, overload
 
@@ -18,10 +17,9 @@ import torch
 from scipy.optimize import minimize
 from scipy.stats import binom
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, one_pool, random_generator
-from .checks import choice, flag, integer, number
+from .checks import choice, flag, integer, not_converged, number
 from .copies import merge_copies, row_groups
 from .distances import draw_pairs, order_statistics, pair_distances
 from .kernels import Kernel, as_kernel
@@ -515,10 +513,7 @@ def learn_bandwidth(
     problem = kernel, U[:, varies], Y[:, ~constant], criterion
     found = _least(problem, per_input, max_iter, tol)
     if not found.converged:
-        warnings.warn(
-            f"learn_bandwidth stopped after {max_iter} iterations without convergence; raise max_iter or tol",
-            ConvergenceWarning,
-        )
+        not_converged(f"learn_bandwidth stopped after {max_iter} iterations without convergence; raise max_iter or tol")
     scales, lam = torch.from_numpy(np.exp(found.theta[1:][found.group])).to(start), math.exp(found.theta[0])
     bandwidth = torch.where(fixed, start, start * torch.ones_like(U[0]).masked_scatter(varies, scales))
     if per_input:

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from .arrays import ArrayLike, all_or_nothing, as_tensor, block_bytes
 from .bandwidth import fit_kernel
-from .checks import choice, flag, integer, number, same_columns
+from .checks import choice, content, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_groups
 from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, output_scales, preconditioner_for
@@ -88,8 +88,7 @@ class Projection:
             if not torch.isfinite(h).all():  # the steps diverge
                 return torch.full_like(h, torch.nan)
             ways = dict(n_landmarks=min(len(self.Z), 1000), fit_intercept=False, tol=0.01, max_iter=50)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # a rough projection will do, (8.35)
+            with content():  # a rough projection will do, (8.35)
                 return gram_cg(self.kernel, self.Z, h, self.raised, **ways).coef.to(h)
         if self.factor is None:
             U = self.Z.double()

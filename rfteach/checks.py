@@ -4,17 +4,22 @@
 
 # %% auto #0
 __all__ = ['number', 'integer', 'choice', 'flag', 'same_rows', 'same_columns', 'system', 'penalties', 'box', 'targets',
-           'is_missing', 'labels', 'weights']
+           'is_missing', 'labels', 'weights', 'content', 'not_converged']
 
 # %% ../nbs/00b_checks.ipynb #d2a67ed9
 import math
 import numbers
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
@@ -178,24 +183,25 @@ def is_missing(label: Any) -> bool:
     return label is None or name in ("NAType", "NaTType") or (isinstance(label, (float, np.floating)) and label != label)
 
 
-def labels(estimator: BaseEstimator, y: Any, X: torch.Tensor | Sparse) -> np.ndarray:
-    """Labels (n,) of classes as scikit-learn takes them: integers, strings or booleans."""
+def labels(estimator: BaseEstimator, y: Any, X: torch.Tensor | Sparse | None, name: str = "y") -> np.ndarray:
+    """Labels (n,) of classes, as many as X has rows unless it is None, as scikit-learn takes them: integers, strings or booleans."""
     _given(estimator, y)
-    refuse_masked(y, "y")
+    refuse_masked(y, name)
     given = y.cpu().numpy() if isinstance(y, torch.Tensor) else y
     y = column_or_1d(given, warn=True)
     if y.dtype.kind == "f":
-        assert_all_finite(y, input_name="y")
+        assert_all_finite(y, input_name=name)
     if y.dtype.kind in "OUT":
         each = np.array(given, dtype=object).ravel().tolist()  # of a list with words NumPy makes words of all
         if any(missing := [is_missing(label) for label in each]):
-            raise ValueError(f"y has no label in row {missing.index(True)}; expected a label for each row")
+            raise ValueError(f"{name} has no label in row {missing.index(True)}; expected a label for each row")
         words = [isinstance(label, str) for label in each]
         if len({*words}) == 2:
             word, other = each[words.index(True)], each[words.index(False)]
-            raise ValueError(f"y mixes the word {word!r} with {other!r}; expected integers, strings or booleans, all of one kind")
+            raise ValueError(f"{name} mixes the word {word!r} with {other!r}; expected integers, strings or booleans, all of one kind")
     check_classification_targets(y)
-    same_rows(X=X, y=y)
+    if X is not None:
+        same_rows(**{"X": X, name: y})
     return y
 
 
@@ -214,3 +220,22 @@ def weights(
     if not (may_vanish or (w > 0).any()):
         raise ValueError(f"{name} is zero for every row; expected one above zero")
     return w.detach().double().to(_device(X))
+
+# %% ../nbs/00b_checks.ipynb #c0nte002
+_CONTENT = ContextVar("rfteach_content", default=False)
+
+
+@contextmanager
+def content() -> Iterator[None]:
+    """No `not_converged` in the code inside of ``with``, in this thread."""
+    token = _CONTENT.set(True)
+    try:
+        yield
+    finally:
+        _CONTENT.reset(token)
+
+
+def not_converged(message: str, stacklevel: int = 2) -> None:
+    """A `ConvergenceWarning`; ``stacklevel`` as for `warnings.warn` in the place of this call."""
+    if not _CONTENT.get():
+        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel + 1)

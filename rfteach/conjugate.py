@@ -7,7 +7,6 @@ __all__ = ['ConjugateRidge', 'gram_cg', 'gram_cg_without', 'KernelRidgeRegressor
 
 # %% ../nbs/03g_conjugate.ipynb #3f1c0005
 import math
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -15,12 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import Array, ArrayLike, as_tensor, empty, in_own_dtype, power_of_two, row_blocks, tiles
 from .bandwidth import fit_kernel
-from .checks import flag, integer, number, same_rows
+from .checks import flag, integer, not_converged, number, same_rows
 from .copies import row_groups, row_hashes, spread_of_copies
 from .estimators import Regressor, observations
 from .intervals import IntervalMixin
@@ -265,7 +263,7 @@ def _warn(residual, history, tol, max_iter, n_landmarks):
         rate = (half[-1] / half[0]) ** (1 / max(1, len(half) - 1))
         more = f"about {math.ceil(math.log(tol / residual) / math.log(rate))} more" if rate < 0.999 else "far more"
         message += f"at this rate it takes {more}: raise n_landmarks (now {n_landmarks}), max_iter or the penalty"
-    warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    not_converged(message, stacklevel=3)
 
 
 def _preconditioners(root, w, lam, fit_intercept):

@@ -212,7 +212,7 @@ class Classifier(ClassifierMixin, Supervised):
         """Targets (n, k) on the device of X; ``reset`` takes the classes from y, or those that are given."""
         y = labels(self, y, X)
         if reset:
-            self.classes_ = np.unique(y if classes is None else classes)
+            self.classes_ = np.unique(y if classes is None else labels(self, classes, None, "classes"))
         if len(self.classes_) < 2:
             raise ValueError(f"{type(self).__name__} needs at least 2 classes, got 1 class: {self.classes_[0]}")
         position = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)

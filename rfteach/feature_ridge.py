@@ -74,7 +74,7 @@ class _Table:
         return solve_in_range(A, y, alpha, solve_qr if orthogonal else solve_auto), means, True
 
     def choose(self, criterion, lams, orthogonal, likely):
-        """Spectrum, penalties with their errors, the best, of the ``likely`` ones or of all, and whether it is above the rounding."""
+        """Spectrum, penalties with their errors, the best, of the ``likely`` ones or of all, and whether there are digits enough."""
         N = self.N
         if self.whole is None:
             sums = self._sums(orthogonal)
@@ -88,6 +88,7 @@ class _Table:
             eps = torch.finfo(B.dtype).eps
             floor = (eps * N) ** 2 if orthogonal else eps ** (2 / 3)
             parts = [(U, y, w, self.own)]
+        flat = 1.01 if lams is None and self.whole is not None and self.own is not None else 0.0
         lams = spectrum.grid(floor) if lams is None else lams
         first, there = [], torch.as_tensor(lams, dtype=torch.float64, device=spectrum.s.device)
         if criterion == "gcv":
@@ -96,7 +97,8 @@ class _Table:
             errors = spectrum.mean_loo(self._left(spectrum, *part, there, first) for part in parts)
         best, errors = spectrum.best(errors, lams if likely else None), errors.mean(1)
         self.said = torch.cat(first)[:_LEFT_OUT, best] if first else None
-        return spectrum, lams, errors, best, float(lams[best]) > 2 * floor * spectrum.top
+        enough = float(lams[best]) > 2 * floor * spectrum.top
+        return spectrum, lams, errors, best, enough and float(errors[-1]) >= flat * float(errors[best])  # else more may come
 
     def _own(self, rows):
         return None if self.own is None else self.own[rows]

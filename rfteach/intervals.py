@@ -268,7 +268,8 @@ def calibrate(F: np.ndarray, T: np.ndarray, w: np.ndarray, offsets: bool = True)
     """a ≥ 0 and b (k,) of (14.13) by least cross-entropy, for values F (n, k) of rows that took no part, targets T (n, k)
     and weights w (n,). Without ``offsets`` b is zero, and a above zero.
     """
-    size = np.sqrt(np.mean(F**2)) or 1.0  # the search begins with a slope of one
+    size = np.sqrt(np.mean(F**2))
+    size = size if size > 1e-10 else 1.0  # the search begins with a slope of one; rounding has none
     F, k, share = F / size, F.shape[1], w / w.sum()
 
     def loss(theta):

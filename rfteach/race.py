@@ -10,18 +10,17 @@ __all__ = ['FAMILIES', 'METRICS', 'Rows', 'Candidate', 'Metric', 'log_evidence',
 # %% ../nbs/13c_race.ipynb #13race04
 import math
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 
 from .agop import learn_metric
 from .averaging import better, mean_of_others
 from .bandwidth import learn_bandwidth
+from .checks import content
 from .conjugate import gram_cg_without
 from .kernel_ridge import gram_path, gram_solve, gram_times
 from .kernels import Cauchy, Gaussian, Kernel, Laplacian, Laplacian1, Matern
@@ -139,8 +138,7 @@ class Metric:
 
 def _by_bandwidths(rows, go_on, kernel, criterion):
     """None where the rows carry no more than one bandwidth, or as many as rows count."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the best of its iterations will do
+    with content():  # with the best of its iterations
         found = learn_bandwidth(rows.Z, rows.Y, kernel=kernel, criterion=criterion, n_subsample=len(rows))
     count = rows.part * len(rows)
     if not 1 < found.n_bandwidths < count:

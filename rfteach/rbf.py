@@ -8,6 +8,7 @@ __all__ = ['rpcholesky', 'NystroemFeatures', 'landmark_ridge', 'RBFRegressor']
 # %% ../nbs/05_rbf.ipynb #44b97aa2
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -323,6 +324,13 @@ class _OnCenters(RandomFeatureRidge):
         return torch.from_numpy(own).to(X.device)
 
 
+def _law_of(model, one_column):
+    law = model.law_
+    if one_column:  # the network was given (n, 1)
+        law = replace(law, coef=law.coef[:, 0], intercept=float(law.intercept[0]), noise=float(law.noise[0]), one_column=True)
+    return law
+
+
 class _Network(LawMixin, Regressor):
     """What `RBFRegressor` does: centres, scale and penalty, and the solve."""
 
@@ -352,13 +360,7 @@ class _Network(LawMixin, Regressor):
 
     def _conclude(self, X, Y, w):
         model = vars(self._model)
-        self._left_out, self._law = model.get("_left_out"), model.get("_law") and self._own_law
-
-    def _own_law(self):
-        law = self._model.law_
-        if self._one_column:  # the network was given (n, 1)
-            law = replace(law, coef=law.coef[:, 0], intercept=float(law.intercept[0]), noise=float(law.noise[0]), one_column=True)
-        return law
+        self._left_out, self._law = model.get("_left_out"), model.get("_law") and partial(_law_of, self._model, self._one_column)
 
     def _feature_blocks(self, X, like):
         return self._model._feature_blocks(X, like)
