@@ -40,13 +40,12 @@ def _product_dtype(dtype, A, y, w):
 def _solve_sums(sums, N, alpha, alphas, drawn):
     """Coefficients (N, k), intercept (k,) and penalty from sums; chosen from ``alphas``, or from the grid.
 
-    ``drawn()`` is what `_left_errors` takes; with "auto" it decides where rows are few.
+    ``drawn()`` is what `_left_errors` takes, for "auto".
     """
     if isinstance(alpha, str):
         spectrum = sums.spectrum(N)
         lams = spectrum.grid(sums.floor) if alphas is None else alphas
-        few = alpha == "auto" and spectrum.n < 2 * N
-        errors = _left_errors(spectrum, *drawn(), lams) if few else spectrum.gcv(lams)
+        errors = _left_errors(spectrum, *drawn(), lams) if alpha == "auto" else spectrum.gcv(lams)
         alpha = float(lams[spectrum.best(errors, lams)])
         c, means = spectrum.coef(alpha), spectrum.means
     else:
@@ -65,11 +64,22 @@ def _left_errors(spectrum, B, v, Y, w, lams):
     """Mean squared errors (L, k) of what the others say, by (3.13), of rows that were drawn.
 
     ``B`` (n, N + k) are observations [a, y] with weights v (n,), ``Y`` (n, k) and ``w`` (n,) the rows' own targets and weights.
+    With more than 1000 rows, and twice the columns, (3.14), which is of all rows, plus what these are above what it takes
+    them for.
     """
-    B, v, Y, w = (T.to(spectrum.means) for T in (B, v, Y, w))
-    left = spectrum.leave_one_out(*spectrum.left_vectors(B, v), v, lams, 1e-7) / v.sqrt()[:, None, None]
-    said = B[:, None, len(spectrum.V) :] - left
-    return torch.einsum("n,nlk->lk", w / w.sum(), (Y[:, None] - said).square())
+    B, v, Y, w = (T.to(spectrum.means) for T in (B, v, Y, w / w.sum()))
+    N, (phi, omega), errors = len(spectrum.V), spectrum.shrinkage(lams), 0
+    if long := spectrum.n >= max(_DRAWN + 1, 2 * N):
+        errors, free = spectrum.gcv(lams), 1 - spectrum.dof(lams) / spectrum.n
+    for rows in row_blocks(len(B), 32 * len(lams) * Y.shape[1], B.device):
+        U, y = spectrum.left_vectors(B[rows], v[rows])
+        left = spectrum.leave_one_out(U, y, v[rows], lams, 1e-7) / v[rows].sqrt()[:, None, None]
+        said = B[rows, None, N:] - left
+        errors = errors + torch.einsum("n,nlk->lk", w[rows], (Y[rows, None] - said).square())
+        if long:
+            h = U.square() @ (1 - phi * omega) + spectrum.fit_intercept * v[rows, None] / spectrum.weight
+            errors = errors - torch.einsum("n,nlk->lk", w[rows], (left * ((1 - h) / free)[:, :, None]).square())
+    return errors
 
 # %% ../nbs/03b_streaming.ipynb #03b00021
 _DRAWN = 1000  # rows that a stream draws
@@ -359,10 +369,11 @@ class StreamingRidge(_Streaming):
     ----------
     alpha : float, "auto" or "gcv", default "auto"
         Penalty λ ≥ 0 on the squared coefficients; "gcv" chooses it by generalised cross-validation,
-        (3.14), which the sums suffice for. With hardly more rows than columns that is a poor guide, and may take next to no
-        penalty: "auto" takes the leave-one-out error of the rows that were drawn, see ``left_out_``, where the rows are
-        fewer than twice the columns, and "gcv" otherwise; with up to 1000 rows neither takes less than a tenth of the penalty of
-        greatest evidence, (3.48). It can be changed between calls of ``predict``: the sums do
+        (3.14), which the sums suffice for. With hardly more rows than columns, or a few rows far
+        from the others, that is a poor guide, and may take next to no penalty: "auto" takes the leave-one-out errors, (3.13),
+        of the rows that were drawn, see ``left_out_``, and with more than 1000 rows, and twice the columns, that of "gcv" plus
+        what these are above what "gcv" takes them for. With up to 1000 rows neither takes less than a tenth of the penalty
+        of greatest evidence, (3.48). It can be changed between calls of ``predict``: the sums do
         not depend on it. c times the weights with c times the penalty give the same coefficients, and
         a choice takes this factor into account. Several outputs share the penalty; their errors count in units of the
         variance of each. Equal rows within one call count as one observation,
@@ -404,7 +415,7 @@ class StreamingRidge(_Streaming):
     Notes
     -----
     Memory: N² numbers and up to 4096 rows for "gram", up to 5N² numbers for "qr", up to 2000 rows that
-    intervals are made of, and one block; twice
+    intervals and "auto" rest on, and one block; twice
     that within a call of ``partial_fit``, so that one that fails leaves what was there, and after
     ``all_reduce``. Results do not depend on the size or the order of the blocks but for rounding, if,
     for a penalty that is chosen, no row is there twice.

@@ -1192,6 +1192,23 @@ def test_a_stream_with_few_rows_leaves_them_out(n, d):
     assert np.mean(worse, 0).max() < 0.75
 
 
+@pytest.mark.parametrize("n, share, far", [(120, 0.03, 100), (2000, 0.003, 100), (3000, 0.01, 30)])
+def test_rows_far_from_the_others_choose_no_small_penalty(n, share, far):
+    """Generalised cross-validation knows the mean leverage alone: its penalty predicts several times worse than the mean."""
+    errors = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(n + 2000, 4))
+        y = np.tanh(X[:, 0]) + np.tanh(X[:, 1]) * X[:, 2] + 0.1 * rng.normal(size=n + 2000)
+        X[rng.random(n + 2000) < share] *= far
+        if n == 3000:
+            X = np.maximum(X @ np.random.default_rng(0).normal(size=(4, 100)), 3)
+        fits = StreamingRidge("gcv").fit(X[:n], y[:n]), StreamingRidge().fit(X[:n], y[:n])
+        errors.append([np.mean((fit.predict(X[n:]) - y[n:]) ** 2) / y[n:].var() for fit in fits])
+    by_gcv, by_others = np.median(errors, 0)
+    assert by_others < 1.1 and by_others <= by_gcv and np.max(errors, 0)[0] > 2
+
+
 @pytest.mark.parametrize("b", [1e-90, 1e90])
 def test_errors_of_a_path_are_in_the_units_of_y(b):
     rng = np.random.default_rng(0)
@@ -1254,6 +1271,28 @@ def test_rows_that_choose_the_penalty_of_a_stream_count_by_their_weights():
     each = torch.stack([errors(torch.eye(12).double()[i]) for i in range(12)])
     assert (each.std(0) > 0.01).all()
     torch.testing.assert_close(errors(w), (w / w.sum() @ each[:, :, 0])[:, None])
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n, budget", [(900, 2**30), (1300, 2**30), (1300, 10**4)])
+def test_drawn_rows_correct_what_a_long_stream_takes_for_errors_left_out(n, fit_intercept, budget):
+    """By the hat matrix: with all rows drawn nothing of generalised cross-validation remains."""
+    rng = np.random.default_rng(0)
+    X, Y, w = rng.standard_t(2, size=(n, 5)), rng.normal(size=(n, 2)), rng.uniform(0.1, 5, n)
+    stream = StreamingRidge(fit_intercept=fit_intercept).fit(X, Y, sample_weight=w)._stream
+    drawn, spectrum, lams = stream._all_drawn(), stream._sums().spectrum(5), torch.tensor([0.1, 100.0, 1e4]).double()
+    some = [int(np.flatnonzero((X == row).all(1))[0]) for row in drawn.parts[0][:, -5:].numpy()]
+    assert len(some) == min(n, 1000)
+    with memory_budget(budget):
+        found = _left_errors(spectrum, *stream._split(drawn), lams)
+    mean = fit_intercept * np.outer(np.ones(n), w / w.sum())
+    A = X - mean @ X
+    for lam, errors in zip(lams.tolist(), found.numpy()):
+        H = mean + A @ np.linalg.solve(A.T * w @ A + lam * np.eye(5), A.T * w) @ (np.eye(n) - mean)
+        R, h, of = Y - H @ Y, np.diagonal(H)[:, None], w[some] / w[some].sum()
+        gcv = R**2 / (1 - h.mean()) ** 2
+        right = of @ (R / (1 - h))[some] ** 2 + (n > 1000) * (w @ gcv / w.sum() - of @ gcv[some])
+        np.testing.assert_allclose(errors, right, rtol=1e-8)
 
 
 @pytest.mark.parametrize("estimator", [RandomFeatureRidge, RandomFeatureRidgeClassifier])
