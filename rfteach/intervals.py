@@ -339,6 +339,11 @@ class ProbabilityMixin(LeftOutMixin):
             If no rows were left out: its cause says why.
         ValueError, TypeError
             If X does not have the columns seen in ``fit``, or is not finite.
+
+        Notes
+        -----
+        Among more than two classes without offsets, ``calibration_[1]``, rare ones are told too probable where the rows tell
+        little: with labels by chance a class of 1 % is given some 4 %. `sklearn.calibration.CalibratedClassifierCV` fits each.
         """
         log_p, like = self._log_probabilities(X)
         return like.restore(log_p.exp())

@@ -1,7 +1,10 @@
 """RBF networks and Nyström features: contract, algebra, draw of the centres, degenerate data, what is refused."""
 
+import copy
+import gc
 import math
 import pickle
+import weakref
 from collections import Counter
 
 import numpy as np
@@ -798,3 +801,19 @@ def test_a_centre_of_several_observations_stays():
     drawn = RBFRegressor(bandwidth=1.0, random_state=0).fit(X, y)
     given = RBFRegressor(bandwidth=1.0, centers=drawn.centers_).fit(X, y)
     np.testing.assert_allclose(drawn.left_out_.residuals, given.left_out_.residuals, rtol=1e-6)
+
+
+def test_a_copy_keeps_its_law_and_a_network_that_is_dropped_goes():
+    model = RBFRegressor(20, random_state=0).fit(X0, Y0)
+    kept, wanted = copy.copy(model), model.predict(X0[:3], return_std=True)
+    model.fit(X0, 100 * Y0)
+    np.testing.assert_array_equal(kept.predict(X0[:3], return_std=True), wanted)
+    other = RBFRegressor(20, random_state=0).fit(X0, Y0)
+    gone = weakref.ref(other)
+    gc.collect()
+    gc.disable()
+    try:
+        del other
+        assert gone() is None
+    finally:
+        gc.enable()

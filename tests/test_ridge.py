@@ -307,6 +307,10 @@ def test_path(monkeypatch):
      "classes must be given"),
     (lambda A, y: RandomFeatureRidgeClassifier(alpha=1.0).partial_fit(A, [0, 2] * 3, classes=[0, 1]), ValueError,
      "labels that are not in classes: 2"),
+    (lambda A, y: RandomFeatureRidgeClassifier(alpha=1.0).partial_fit(A, [0, 1] * 3, classes=[0, 1, np.nan]), ValueError,
+     "classes contains NaN"),
+    (lambda A, y: RandomFeatureRidgeClassifier(alpha=1.0).partial_fit(A, ["a", "b"] * 3, classes=["a", "b", None]), ValueError,
+     "classes has no label in row 2"),
 ])
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):

@@ -1099,3 +1099,12 @@ def test_a_scale_weighs_its_rows():
     np.testing.assert_allclose(more._columns.units, right._columns.units, rtol=1e-6)
     np.testing.assert_allclose(more(X[:9]), right(X[:9]), rtol=1e-5)
     np.testing.assert_allclose(more.half_widths(X[:9], 0.8), right.half_widths(X[:9], 0.8), rtol=0.05)
+
+
+def test_rounding_has_no_slope():
+    """Where all rows are one, nothing is left of the values that it was left out of."""
+    y = np.repeat([0, 1, 2], [20, 30, 40])
+    for k in (2, 3):
+        model = RandomFeatureRidgeClassifier().fit(np.full((90, 2), 0.1), np.minimum(y, k - 1))
+        P = model.predict_proba(np.ones((1, 2)))[0]
+        assert model.calibration_[0] < 10 and 0.1 < P.min() and P.max() < 0.8
