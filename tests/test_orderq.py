@@ -28,6 +28,7 @@ from rfteach.anova import GridAnova, Quantiles, WaveAnova, totals
 from rfteach.bpdn import basis_pursuit_denoising
 from rfteach.orderq import activation_function, feature_matrix, n_features_bound, n_samples_bound, sparse_frequencies
 from rfteach.reach import best_range, near_range, weighted_quantiles
+from rfteach.sobol import sobol_indices
 from rfteach.srfe import SRFERegressor
 
 # ---------------------------------------------------------------- frequencies
@@ -957,6 +958,29 @@ def test_waves_end_a_quarter_of_the_range_beyond_the_rows(model):
     inside = far.clip(*model.reach_.T)
     A = activation_function(model.activation_)(torch.from_numpy(inside @ model.frequencies_.T + model.phases_)).numpy()
     np.testing.assert_allclose((A @ model.coef_.T + model.intercept_)[:, 0], model.predict(far)[:, 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("model", [
+    SRFERegressor(200, random_state=0), HARFERegressor(200, random_state=0), HARFERegressor(200, activation="tanh", random_state=0),
+    AdaptiveFeatureRegressor(200, random_state=0)], ids=["srfe", "harfe", "tanh", "adaptive"])
+def test_a_plane_is_as_straight_as_its_rows(model):
+    """One wave for each input was off by 2e-7 of the range: with less noise than that no interval covered."""
+    rng = np.random.default_rng(0)
+    X, new, slopes = rng.uniform(-1, 3, (200, 2)), rng.uniform(-1, 3, (400, 2)), np.array([3.0, -1.0])
+    exact, noisy = clone(model).fit(X, X @ slopes + 7), clone(model).fit(X, X @ slopes + 7 + 1e-8 * rng.normal(size=200))
+    assert exact.chosen_ == noisy.chosen_ == "plane"
+    for Z, dtype, tolerance in ((new, float, 1e-11), (50 * (new - 1) + 1, float, 1e-5), (new, np.float32, 1e-6)):
+        Z = Z.astype(dtype)
+        line = Z.astype(float) @ slopes + 7
+        np.testing.assert_allclose(exact.predict(Z), line, rtol=0, atol=tolerance * np.ptp(line))
+    y = new @ slopes + 7 + 1e-8 * rng.normal(size=400)
+    low, high = noisy.predict_interval(new).T
+    assert ((low <= y) & (y <= high)).mean() > 0.8
+    assert np.square(noisy.predict(new) - y).mean() < 2 * noisy.error_
+    if noisy.activation_ != "tanh":
+        found = sobol_indices(exact, bounds=[[-1.0, 3.0]] * 2, method="analytic")
+        assert found.variance == pytest.approx(10 * 16 / 12, rel=1e-9)
+        np.testing.assert_allclose(found.first, [0.9, 0.1], rtol=1e-9)
 
 
 def test_counts_that_were_not_there():
