@@ -22,12 +22,14 @@ from rfteach.arrays import memory_budget
 from rfteach.chaos import SparsePCE
 from rfteach.datasets import ishigami, ishigami_moments, sobol_g, sobol_g_moments
 from rfteach.features import fourier_features
+from rfteach.expansion import design
 from rfteach.harfe_regressor import HARFERegressor
 from rfteach.kernels import Gaussian, Laplacian1, Matern
 from rfteach.anova import GridAnova, Quantiles, WaveAnova, totals
 from rfteach.bpdn import basis_pursuit_denoising
 from rfteach.orderq import activation_function, feature_matrix, n_features_bound, n_samples_bound, sparse_frequencies
 from rfteach.reach import best_range, near_range, weighted_quantiles
+from rfteach.sobol import sobol_indices
 from rfteach.srfe import SRFERegressor
 
 # ---------------------------------------------------------------- frequencies
@@ -971,6 +973,29 @@ def test_a_range_may_be_wider_than_the_largest_number(model):
         np.testing.assert_allclose(wide.predict(2.0**1023 * X), plain.predict(X), atol=1e-6)
 
 
+@pytest.mark.parametrize("model", [
+    SRFERegressor(200, random_state=0), HARFERegressor(200, random_state=0), HARFERegressor(200, activation="tanh", random_state=0),
+    AdaptiveFeatureRegressor(200, random_state=0)], ids=["srfe", "harfe", "tanh", "adaptive"])
+def test_a_plane_is_as_straight_as_its_rows(model):
+    """One wave for each input was off by 2e-7 of the range: with less noise than that no interval covered."""
+    rng = np.random.default_rng(0)
+    X, new, slopes = rng.uniform(-1, 3, (200, 2)), rng.uniform(-1, 3, (400, 2)), np.array([3.0, -1.0])
+    exact, noisy = clone(model).fit(X, X @ slopes + 7), clone(model).fit(X, X @ slopes + 7 + 1e-8 * rng.normal(size=200))
+    assert exact.chosen_ == noisy.chosen_ == "plane"
+    for Z, dtype, tolerance in ((new, float, 1e-11), (50 * (new - 1) + 1, float, 1e-5), (new, np.float32, 1e-6)):
+        Z = Z.astype(dtype)
+        line = Z.astype(float) @ slopes + 7
+        np.testing.assert_allclose(exact.predict(Z), line, rtol=0, atol=tolerance * np.ptp(line))
+    y = new @ slopes + 7 + 1e-8 * rng.normal(size=400)
+    low, high = noisy.predict_interval(new).T
+    assert ((low <= y) & (y <= high)).mean() > 0.8
+    assert np.square(noisy.predict(new) - y).mean() < 2 * noisy.error_
+    if noisy.activation_ != "tanh":
+        found = sobol_indices(exact, bounds=[[-1.0, 3.0]] * 2, method="analytic")
+        assert found.variance == pytest.approx(10 * 16 / 12, rel=1e-9)
+        np.testing.assert_allclose(found.first, [0.9, 0.1], rtol=1e-9)
+
+
 def test_counts_that_were_not_there():
     """Waves whose coefficients cancel on counts of 0 to 2 were 13 variances off where a 3 comes."""
     rng = np.random.default_rng(2)
@@ -1095,3 +1120,12 @@ def test_far_out_is_twice_the_width_of_the_middle(beyond, kept):
     far = torch.from_numpy(np.r_[low - beyond * width, x, high + beyond * width])[:, None]
     expected = [far[0].item(), far[-1].item()] if kept else [0.0, 1.0]
     assert near_range(far, torch.ones(len(far)))[0].tolist() == expected
+
+
+def test_a_constant_feature_is_none():
+    """What rounding leaves of its mean would be a column of length one; the more rows, the more it leaves."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, w = torch.full((int(rng.integers(20, 5000)), 1), float(rng.normal())).double(), rng.uniform(0.1, 9, 5000)
+        W, b = torch.from_numpy(rng.normal(size=(20, 1))), torch.from_numpy(rng.uniform(0, 6, 20))
+        assert not design(X, W, b, torch.from_numpy(w[: len(X)]), "sin", True)[0].any()
