@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['number', 'integer', 'choice', 'flag', 'same_rows', 'same_columns', 'system', 'penalties', 'box', 'targets',
-           'is_missing', 'labels', 'weights', 'content', 'not_converged']
+           'is_missing', 'refuse_missing', 'labels', 'weights', 'content', 'not_converged']
 
 # %% ../nbs/00b_checks.ipynb #d2a67ed9
 import math
@@ -183,12 +183,9 @@ def is_missing(label: Any) -> bool:
     return label is None or name in ("NAType", "NaTType") or (isinstance(label, (float, np.floating)) and label != label)
 
 
-def labels(estimator: BaseEstimator, y: Any, X: torch.Tensor | Sparse | None, name: str = "y") -> np.ndarray:
-    """Labels (n,) of classes, as many as X has rows unless it is None, as scikit-learn takes them: integers, strings or booleans."""
-    _given(estimator, y)
-    refuse_masked(y, name)
-    given = y.cpu().numpy() if isinstance(y, torch.Tensor) else y
-    y = column_or_1d(given, warn=True)
+def refuse_missing(given: Any, y: np.ndarray, name: str) -> None:
+    """Refuse labels y, an array of what was given, of which one is missing, or that are words and others."""
+    refuse_masked(given, name)
     if y.dtype.kind == "f":
         assert_all_finite(y, input_name=name)
     if y.dtype.kind in "OUT":
@@ -199,9 +196,17 @@ def labels(estimator: BaseEstimator, y: Any, X: torch.Tensor | Sparse | None, na
         if len({*words}) == 2:
             word, other = each[words.index(True)], each[words.index(False)]
             raise ValueError(f"{name} mixes the word {word!r} with {other!r}; expected integers, strings or booleans, all of one kind")
+
+
+def labels(estimator: BaseEstimator, y: Any, X: torch.Tensor | Sparse) -> np.ndarray:
+    """Labels (n,) of classes as scikit-learn takes them: integers, strings or booleans."""
+    _given(estimator, y)
+    refuse_masked(y, "y")
+    given = y.cpu().numpy() if isinstance(y, torch.Tensor) else y
+    y = column_or_1d(given, warn=True)
+    refuse_missing(given, y, "y")
     check_classification_targets(y)
-    if X is not None:
-        same_rows(**{"X": X, name: y})
+    same_rows(X=X, y=y)
     return y
 
 

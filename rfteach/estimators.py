@@ -20,7 +20,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from .arrays import Array, ArrayLike, all_or_nothing, in_own_dtype, one_pool, power_of_two, validate_input
-from .checks import labels, number, targets, weights
+from .checks import labels, number, refuse_missing, targets, weights
 from .copies import merge_copies
 
 # %% ../nbs/00c_estimators.ipynb #ae23047e
@@ -212,7 +212,9 @@ class Classifier(ClassifierMixin, Supervised):
         """Targets (n, k) on the device of X; ``reset`` takes the classes from y, or those that are given."""
         y = labels(self, y, X)
         if reset:
-            self.classes_ = np.unique(y if classes is None else labels(self, classes, None, "classes"))
+            if classes is not None:
+                refuse_missing(classes, np.asarray(classes), "classes")
+            self.classes_ = np.unique(y if classes is None else classes)
         if len(self.classes_) < 2:
             raise ValueError(f"{type(self).__name__} needs at least 2 classes, got 1 class: {self.classes_[0]}")
         position = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)

@@ -88,7 +88,7 @@ class _Table:
             eps = torch.finfo(B.dtype).eps
             floor = (eps * N) ** 2 if orthogonal else eps ** (2 / 3)
             parts = [(U, y, w, self.own)]
-        flat = 1.01 if lams is None and self.whole is not None and self.own is not None else 0.0
+        more = lams is None and self.whole is not None and self.own is not None  # kernel functions, whose penalties go far down
         lams = spectrum.grid(floor) if lams is None else lams
         first, there = [], torch.as_tensor(lams, dtype=torch.float64, device=spectrum.s.device)
         if criterion == "gcv":
@@ -97,8 +97,8 @@ class _Table:
             errors = spectrum.mean_loo(self._left(spectrum, *part, there, first) for part in parts)
         best, errors = spectrum.best(errors, lams if likely else None), errors.mean(1)
         self.said = torch.cat(first)[:_LEFT_OUT, best] if first else None
-        enough = float(lams[best]) > 2 * floor * spectrum.top
-        return spectrum, lams, errors, best, enough and float(errors[-1]) >= flat * float(errors[best])  # else more may come
+        flat = more and float(errors[-1]) < 1.01 * float(errors[best])
+        return spectrum, lams, errors, best, float(lams[best]) > 2 * floor * spectrum.top and not flat
 
     def _own(self, rows):
         return None if self.own is None else self.own[rows]

@@ -145,6 +145,8 @@ def _check_bandwidth(bandwidth, dtype=torch.float64):
 
 def _check_range(T, bandwidth, name):
     """Refuse data whose sums, or whose squares in units of the bandwidth, would overflow."""
+    if bare(T).numel() == 0:  # `torch.vmap` over no examples
+        return
     limit = torch.finfo(T.dtype).max
     ends = *torch.aminmax(bare(T.detach())), bare(bandwidth.detach()).min()
     low, high, narrowest = map(float, torch.stack(ends).cpu())  # a card is asked once

@@ -406,6 +406,7 @@ def test_transforms_do_not_hide_what_is_refused(kernel):
     X = torch.from_numpy(np.random.default_rng(0).normal(size=(4, 3, 2)))
     mapped = torch.func.vmap(lambda T: kernel(T, X[0]))
     torch.testing.assert_close(mapped(X)[2], kernel(X[2], X[0]))
+    assert mapped(X[:0]).shape == (0, 3, 3)
     for entry, message in ((np.nan, "X contains NaN"), (1e300, "overflows")):
         wrong = X.clone()
         wrong[2, 1, 0] = entry

@@ -1390,3 +1390,13 @@ def test_a_constant_column_of_any_size_is_none_in_a_stream():
     for rows in np.split(np.c_[A, A[:, :1]], 300):
         sums.add(torch.from_numpy(rows), None, 10.0, 10)
     assert len(sums.spectrum(6).s) == 5
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("classes", [range(30), np.arange(30), [str(i) for i in range(30)], [0, 1, 2**70], pd.array([0, 1], "Int64"),
+                                     pd.array([True, False], "boolean"), torch.arange(3), np.array([0, 1, 2], dtype=object)])
+def test_classes_of_a_stream_may_be_any_labels(classes):
+    """They are all that may come, and need not look like the targets of a table."""
+    y = np.resize([each for each in classes][:2], 6)
+    model = RandomFeatureRidgeClassifier(alpha=1.0).partial_fit(np.eye(6), y, classes=classes)
+    assert model.classes_.tolist() == np.unique(classes).tolist() and set(model.predict(np.eye(6))) <= set(np.unique(classes))
