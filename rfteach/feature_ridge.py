@@ -131,8 +131,11 @@ class _Kept:
         if self.sums is not None:
             return self.sums.spectrum(self.N)
         B, w = self.rows
-        A, y, means = centred(B, w, self.N, self.fit_intercept)
-        return factorise(A, y, means, w, self.fit_intercept, self.orthogonal)[0]
+        table = *centred(B, w, self.N, self.fit_intercept), w, self.fit_intercept
+        spectrum = factorise(*table, self.orthogonal)[0]
+        if self.orthogonal or self.alpha > 1e-6 * spectrum.top:
+            return spectrum
+        return factorise(*table, True)[0]  # of which few digits may be left else
 
     def predictions(self):
         """What up to 1000 rows are predicted to be by the others, by (3.13): the choice of a penalty has it already."""
