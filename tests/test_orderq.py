@@ -977,7 +977,7 @@ def test_a_range_may_be_wider_than_the_largest_number(model):
     SRFERegressor(200, random_state=0), HARFERegressor(200, random_state=0), HARFERegressor(200, activation="tanh", random_state=0),
     AdaptiveFeatureRegressor(200, random_state=0)], ids=["srfe", "harfe", "tanh", "adaptive"])
 def test_a_plane_is_as_straight_as_its_rows(model):
-    """One wave for each input was off by 2e-7 of the range: with less noise than that no interval covered."""
+    """Were it off by 2e-7 of the range, no interval would cover where there is less noise than that."""
     rng = np.random.default_rng(0)
     X, new, slopes = rng.uniform(-1, 3, (200, 2)), rng.uniform(-1, 3, (400, 2)), np.array([3.0, -1.0])
     exact, noisy = clone(model).fit(X, X @ slopes + 7), clone(model).fit(X, X @ slopes + 7 + 1e-8 * rng.normal(size=200))
