@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import ArrayLike, all_or_nothing, as_tensor, block_bytes
-from .bandwidth import fit_kernel
+from .bandwidth import by_targets, fit_kernel
 from .checks import choice, content, flag, integer, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_groups
@@ -306,8 +306,7 @@ def begin_at_centers(
     intercept = Y.new_zeros(Y.shape[1], dtype=torch.float64)
     if settings.fit_intercept:
         intercept = (Y[rows].double() / len(rows)).sum(0)
-    by_targets = isinstance(settings.bandwidth, str) and settings.bandwidth == "learned"
-    few = np.sort((rows if by_targets else np.random.default_rng(seed).permutation(len(X)))[:3000])
+    few = np.sort((rows if by_targets(settings.bandwidth) else np.random.default_rng(seed).permutation(len(X)))[:3000])
     with torch.enable_grad():  # a bandwidth is learned by derivatives
         kernel = fit_kernel(settings.kernel, settings.bandwidth, X[few], centred(Y[few], intercept, X, "y")).detached()
     if isinstance(settings.centers, (int, np.integer)):
@@ -570,10 +569,11 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
-    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
+    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "median"
         Scale of distance, in the units of X; "median" looks at 3000 rows and is one for all inputs, which should be
-        scaled alike, "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object has its own
-        bandwidth, which "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
+        scaled alike, "loo" is that or a part of it, by the errors of kernel ridge regression on 500 (`rfteach.bandwidth.loo_bandwidth`),
+        "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object has its own bandwidth, which
+        "loo", "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
     centers : int or array of shape (p, d), default 2000
         Number p of centres, drawn from the rows (the different ones among twice as many, where rows repeat), or the centres
         themselves.

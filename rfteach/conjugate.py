@@ -436,10 +436,11 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
-    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
-        Scale of distance, in the units of X; "median" looks at 2000 rows and is one for all inputs, which should be
-        scaled alike; "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object has its own
-        bandwidth, which "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
+    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "loo"
+        Scale of distance, in the units of X; "median" looks at 2000 rows and is one for all inputs, which should be scaled
+        alike; "loo" is that or 1/2, 1/4 or 1/8 of it, by leave-one-out errors on 500 rows (`rfteach.bandwidth.loo_bandwidth`);
+        "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object has its own bandwidth, which "loo",
+        "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
     alpha : "loo" or float, default "loo"
         Penalty λ > 0, not multiplied by n. "loo": the one of least leave-one-out error on 2000 observations (equal rows are one, unless they repeat
         by nature, see `rfteach.copies.row_groups`), used as it is
@@ -488,8 +489,8 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
 
     Notes
     -----
-    Up to 2000 rows `gram_solve` in float64, n³/3 FLOPs; beyond `gram_cg`, whose price and warnings it has. "loo" takes 9n³ for
-    n rows, at most 2000. A prediction takes 2n(d + k) FLOPs and n kernel values. Inputs in different units should be scaled first.
+    Up to 2000 rows `gram_solve` in float64, n³/3 FLOPs; beyond `gram_cg`, whose price and warnings it has. The penalty "loo" takes 9n³
+    for n rows, at most 2000, the bandwidth "loo" 36n³ for at most 500. A prediction takes 2n(d + k) FLOPs and n kernel values. Inputs in different units should be scaled first.
 
     `predict_interval` rests on rows that were left out: up to 2000 observations each, in closed form, for a penalty that was
     given when first asked for, at 2n³/3 FLOPs; beyond, the last thousand by k more columns of the conjugate gradients.
@@ -512,7 +513,7 @@ class KernelRidgeRegressor(IntervalMixin, Regressor):
     def __init__(
         self,
         kernel="gaussian",
-        bandwidth="median",
+        bandwidth="loo",
         alpha="loo",
         *,
         tol=1e-6,

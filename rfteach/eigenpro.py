@@ -359,11 +359,11 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
-    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
-        Scale of distance, in the units of X; "median" is one for all inputs, which should be scaled alike, "learned" one
-        for each, from rows that ``early_stopping`` never holds out where there are 1000 of these; None stands for 1.0. A
-        kernel object has its own bandwidth, which "median" and None leave as it is, and "learned" replaces; a number beside
-        one is refused. Half of the median is often better for images, where all distances are alike.
+    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "median"
+        Scale of distance, in the units of X; "median" is one for all inputs, which should be scaled alike, "loo" that or a part
+        of it, by the errors of kernel ridge regression (`rfteach.bandwidth.loo_bandwidth`), "learned" one for each; the last two from
+        rows that ``early_stopping`` never holds out where there are 1000 of these; None stands for 1.0. A kernel object has its
+        own bandwidth, which "loo", "median" and None leave as it is, and "learned" replaces; a number beside one is refused. Half of the median is often better for images, where all distances are alike.
     feature_map : transformer or None, default None
         None works in the RKHS of the kernel; a transformer such as `rfteach.features.RandomFourierFeatures` in the
         space of its features, and the kernel is not used.

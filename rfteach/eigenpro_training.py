@@ -31,7 +31,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import random_generator
-from .bandwidth import fit_kernel
+from .bandwidth import by_targets, fit_kernel
 from .checks import number
 from .copies import distinct_rows, row_groups, row_hashes
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan, room_for_rows
@@ -277,9 +277,9 @@ def held_out(settings, numbers, most=math.inf):
 
 def learned_once(settings, data, parts):
     """The settings, with the kernel that is learned from rows of no part, where it is learned and enough of these differ."""
-    word = settings.bandwidth if settings.feature_map is None and isinstance(settings.bandwidth, str) else None
+    word = settings.bandwidth if settings.feature_map is None else None
     rest = torch.from_numpy(~np.any(parts, 0) if parts else np.zeros(len(data.X), dtype=bool)).to(data.X.device)
-    if word != "learned" or len(distinct_rows(data.X[rest])) < _LEARNED:
+    if not by_targets(word) or len(distinct_rows(data.X[rest])) < _LEARNED:
         return settings
     settings = copy(settings)
     settings.kernel = fit_kernel(settings.kernel, word, data.X[rest], data.Y[rest]).detached()

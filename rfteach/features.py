@@ -374,10 +374,11 @@ class RandomFourierFeatures(_WaveMap):
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel
         such as ``Matern(0.8, bandwidth=2.0)``, whose parameters a grid search reaches as
         ``kernel__bandwidth``.
-    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
+    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "median"
         Scale of distance, in the units of X; "median" stands for the median distance between the rows
-        that ``fit`` sees, in the norm of the kernel (`rfteach.bandwidth.median_bandwidth`), None for 1.0. A kernel
-        object has its own bandwidth, which both leave as it is; a number beside one is refused. "learned" stands for one bandwidth for each input,
+        that ``fit`` sees, in the norm of the kernel (`rfteach.bandwidth.median_bandwidth`), None for 1.0. "loo" is that or a part of it,
+        by the errors of kernel ridge regression (`rfteach.bandwidth.loo_bandwidth`). A kernel object has its own bandwidth, which
+        these three leave as it is; a number beside one is refused. "learned" stands for one bandwidth for each input,
         learned from X and y (`rfteach.bandwidth.learn_bandwidth`). scikit-learn's ``gamma`` is
         ``1 / (2 bandwidth²)`` for "gaussian". A torch tensor may require a gradient; fit again after each
         step that changes it. Then ``copy.deepcopy`` takes no fitted map: fit a ``sklearn.base.clone`` of it.
@@ -460,7 +461,7 @@ class RandomFourierFeatures(_WaveMap):
         ----------
         X : array-like, data frame, torch.Tensor or scipy sparse matrix of shape (n, d)
         y : array-like of shape (n,) or (n, k), or None
-            Looked at if the bandwidth is "learned": numbers, or class labels that are strings.
+            Looked at if the bandwidth is "loo" or "learned": numbers, or class labels that are strings.
 
         Returns
         -------

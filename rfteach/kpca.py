@@ -33,8 +33,8 @@ class AnisotropicKernelPCA(Transformer):
     n_components : int, default 2
         Number of components; more than there are rows stands for as many as rows.
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
-    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
-        As for `rfteach.bandwidth.fit_kernel`; "learned" takes y into account.
+    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "median"
+        As for `rfteach.bandwidth.fit_kernel`; "loo" and "learned" take y into account.
     solver : {"auto", "eigh", "randomized"}, default "auto"
         How to find the eigenvectors: all of them by LAPACK, or the leading ones by subspace iteration,
         and by LAPACK if that has not converged after 50 products, or 50 more for small eigenvalues. "auto": "randomized" from 300 rows
@@ -105,7 +105,7 @@ class AnisotropicKernelPCA(Transformer):
         ----------
         X : array-like, data frame or torch.Tensor of shape (n, d)
         y : array-like or None
-            Used for ``bandwidth="learned"`` only.
+            Used for ``bandwidth="loo"`` and ``"learned"`` only.
 
         Returns
         -------

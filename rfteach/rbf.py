@@ -16,7 +16,7 @@ import torch
 from sklearn.cluster import kmeans_plusplus
 
 from .arrays import all_or_nothing, as_tensor, empty, needs_grad, random_generator, row_blocks
-from .bandwidth import fit_kernel, numeric_targets
+from .bandwidth import by_targets, fit_kernel, narrower, numeric_targets
 from .checks import choice, integer, number, same_columns, weights
 from .copies import distinct_rows, merge_copies, order_by_values, row_hashes
 from .estimators import Regressor, Transformer
@@ -95,15 +95,15 @@ def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
     given = not isinstance(centers, str)
     if not given:
         choice(*_RULES, centers=centers)
-    word, seed = bandwidth if isinstance(bandwidth, str) else None, int(rng.integers(2**63))
+    seed, looks = int(rng.integers(2**63)), by_targets(bandwidth) and y is not None
     rows = order = distinct_rows(X, weight=weight, seed=seed)
     rows = order = order[order_by_values(X[order].float(), seed)]
-    if word == "learned" and y is not None:
+    if looks:
         rows, y, _ = merge_copies(X, numeric_targets(y, len(X)).to(X.device), weight=weight, seed=seed)
         again = order_by_values(X[rows].float(), seed)
         rows, y = rows[again], y[again]
     few = slice(0, _MEDIAN_ROWS)
-    kernel = fit_kernel(kernel, bandwidth, X[rows[few]], y[few] if word == "learned" and y is not None else None).own()
+    kernel = fit_kernel(kernel, bandwidth, X[rows[few]], y[few] if looks else None).own()
     if given:
         U, _ = as_tensor(centers, name="centers")
         same_columns(X=X, centers=U)
@@ -176,10 +176,11 @@ class NystroemFeatures(_AtCenters):
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel
         such as ``Matern(0.8, bandwidth=2.0)``.
-    bandwidth : float, array of shape (d,), "median", "learned" or None, default "median"
+    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "median"
         Scale of distance, in the units of X. "median" stands for the median distance between the
-        distinct rows with positive weight (of 3000 of them, where there are more), None for 1.0. A
-        kernel object has its own bandwidth, which both leave as it is. "learned" stands for one
+        distinct rows with positive weight (of 3000 of them, where there are more), "loo" for that or a part of it, by the
+        errors of kernel ridge regression (`rfteach.bandwidth.loo_bandwidth`), None for 1.0. A
+        kernel object has its own bandwidth, which these leave as it is. "learned" stands for one
         bandwidth for each input, learned from 1000 of these rows and y (`rfteach.bandwidth.learn_bandwidth`),
         and replaces that of a kernel object; a number beside one is refused.
     n_components : int, default 100
@@ -257,7 +258,7 @@ class NystroemFeatures(_AtCenters):
         ----------
         X : array-like, data frame or torch.Tensor of shape (n, d)
         y : array-like of shape (n,) or (n, k), or None
-            Looked at if the bandwidth is "learned": numbers, or class labels that are strings.
+            Looked at if the bandwidth is "loo" or "learned": numbers, or class labels that are strings.
         sample_weight : array-like of shape (n,) or None
             Rows of weight zero are left out; how large a positive weight is does not matter.
 
@@ -301,7 +302,7 @@ def landmark_ridge(
     return coef, torch.from_numpy(np.atleast_1d(model.intercept_)).to(X), model
 
 # %% ../nbs/05_rbf.ipynb #05a00005
-_RATIOS, _WIDTH_ROWS = (0.5, 0.25, 0.125), 2000
+_WIDTH_ROWS = 2000
 
 
 class _CenterFeatures(NystroemFeatures):
@@ -392,10 +393,8 @@ class _Network(LawMixin, Regressor):
 
         median = network("median")
         scale = median.features_.kernel_.bandwidth
-        errors = {r: network(r * scale).cv_errors_.min() for r in _RATIOS}
-        best, n = min(errors, key=errors.get), len(Y[few])
-        better = errors[best] * (1 + 0.5 / n**0.5) < median.cv_errors_.min()  # not where both are no numbers
-        return best * scale if better else "median"
+        best = narrower(scale, lambda width: (median if width == scale else network(width)).cv_errors_.min(), len(Y[few]))
+        return best if best < scale else "median"
 
     def _predict(self, X, like):
         return self._model.predict(X)

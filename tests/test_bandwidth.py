@@ -32,7 +32,9 @@ from rfteach.bandwidth import (
     _value_and_gradient,
     fit_kernel,
     learn_bandwidth,
+    loo_bandwidth,
     median_bandwidth,
+    narrower,
 )
 from rfteach.centers import CentersRegressor
 from rfteach.conjugate import KernelRidgeRegressor
@@ -511,12 +513,10 @@ def test_learning_from_labels():
 @pytest.mark.parametrize("estimator", [RandomFourierFeatures, NystroemFeatures, RBFRegressor, KernelRidgeRegressor, EigenProRegressor,
                                        CentersRegressor, AnisotropicKernelPCA, SRFERegressor, HARFERegressor])
 def test_a_kernel_object_keeps_its_bandwidth(estimator):
-    """Beside "median", the default of those that have no other, and beside None."""
+    """Beside "median", its own default, which of HARFE gives each input another one, and None."""
     X, y = make_friedman1(60, random_state=0)
-    for bandwidth in ("median", None):
-        assert estimator(kernel=Laplacian1(0.7), bandwidth=bandwidth).fit(X, y).kernel_.bandwidth == 0.7
-    if estimator not in (RBFRegressor, SRFERegressor, HARFERegressor):
-        assert estimator().bandwidth == "median"
+    for given in (dict(bandwidth="median"), dict(bandwidth=None), {})[: 2 if estimator is HARFERegressor else 3]:
+        assert estimator(kernel=Laplacian1(0.7), **given).fit(X, y).kernel_.bandwidth == 0.7
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, torch.from_numpy])
@@ -676,3 +676,89 @@ def test_the_reported_error_counts_what_was_fitted():
 def test_wrong_per_input_is_named(bad):
     with pytest.raises(ValueError, match="per_input must be 'auto', True or False"):
         learn_bandwidth([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.0], per_input=bad)
+
+
+def bumps(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    return X, np.sin(6 * X[:, 0]) * np.cos(5 * X[:, 1]) + 0.1 * rng.normal(size=n)
+
+
+def test_loo_bandwidth_is_the_part_of_least_error():
+    """Against fits that leave out one row after the other, at the best of a few penalties."""
+    X, y = bumps(60)
+    median = median_bandwidth(X)
+    errors = []
+    for part in (1, 0.5, 0.25, 0.125):
+        K, at = Gaussian(part * median)(X), []
+        for lam in np.geomspace(1e-4, 10, 12):
+            left = [y[i] - y[o].mean() - K[i, o] @ np.linalg.solve(K[np.ix_(o, o)] + lam * np.eye(59), y[o] - y[o].mean())
+                    for i in range(60) for o in [np.delete(np.arange(60), i)]]
+            at.append(np.mean(np.square(left)))
+        errors.append(min(at))
+    assert min(errors) * 1.2 < errors[0]  # no case of doubt
+    assert loo_bandwidth(X, y) == 0.5 ** int(np.argmin(errors)) * median
+
+
+def test_narrower_asks_for_a_clear_gain():
+    found = lambda gain, n: narrower(8.0, {8.0: 1.0, 4.0: 1.0, 2.0: 1 - gain, 1.0: 2.0}.get, n)
+    assert found(0.06, 100) == 2.0 and found(0.04, 100) == 8.0  # 1 / (2√100) is one twentieth
+    assert found(0.01, 10**4) == 2.0 and found(0.004, 10**4) == 8.0
+    assert narrower(8.0, lambda width: math.nan, 5) == 8.0
+
+
+@pytest.mark.parametrize("kind", [np.asarray, pd.DataFrame, torch.from_numpy, lambda X: X.astype(np.float32)])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian1"])
+def test_loo_bandwidth_knows_no_units_and_no_kinds(kernel, kind):
+    """Nor other rows' order, an output that does not vary, or copies."""
+    X, y = bumps(150)
+    X = X.astype(np.float32).astype(float)
+    found = loo_bandwidth(X, y, kernel=kernel)
+    assert found < median_bandwidth(X, norm=as_kernel(kernel).norm)
+    assert loo_bandwidth(kind(X), y, kernel=kernel) == pytest.approx(found, rel=1e-5)
+    for unit in (1e-150, 1e100):
+        assert loo_bandwidth(unit * X, 7 - unit * y, kernel=kernel) == pytest.approx(unit * found, rel=1e-12)
+    order = np.random.default_rng(1).permutation(150)
+    assert loo_bandwidth(X[order], y[order], kernel=kernel) == pytest.approx(found, rel=1e-12)
+    two = np.stack([1e9 * y, np.full(150, 3.0)], 1)
+    assert loo_bandwidth(X, two, kernel=kernel) == found
+    twice = np.r_[X, X], np.r_[y, y]
+    assert loo_bandwidth(*twice, kernel=kernel) / median_bandwidth(twice[0], norm=as_kernel(kernel).norm) == pytest.approx(
+        found / median_bandwidth(X, norm=as_kernel(kernel).norm))
+
+
+def test_loo_bandwidth_without_anything_to_choose_by():
+    X, y = bumps(20)
+    for rows, targets in ((X, np.ones(20)), (X[:1], y[:1]), (np.ones((5, 2)), y[:5]), (X[:2], y[:2])):
+        assert loo_bandwidth(rows, targets) == median_bandwidth(rows)
+    kept = [loo_bandwidth(*(np.random.default_rng([seed, k]).normal(size=size) for k, size in enumerate([(40, 5), 40])))
+            == median_bandwidth(np.random.default_rng([seed, 0]).normal(size=(40, 5))) for seed in range(20)]
+    assert sum(kept) >= 15  # of noise
+
+
+def test_loo_bandwidth_looks_at_few_rows_and_all_distances(monkeypatch):
+    X, y = bumps(900)
+    seen, path = [], rfteach.bandwidth.gram_path
+    monkeypatch.setattr(rfteach.bandwidth, "gram_path", lambda K, *rest: seen.append(len(K)) or path(K, *rest))
+    found = loo_bandwidth(X, y)
+    assert seen == 4 * [500] and found in [median_bandwidth(X) / 2**k for k in range(1, 4)]
+    loo_bandwidth(X, y, n_subsample=80)
+    assert seen[4:] == 4 * [80]
+
+
+def test_loo_among_the_words():
+    X, y = bumps(150)
+    labels = np.where(y > 0, "up", "down")
+    assert fit_kernel("gaussian", "loo", X, y).bandwidth == loo_bandwidth(X, y) == KernelRidgeRegressor().fit(X, y).kernel_.bandwidth
+    assert fit_kernel("laplacian", "loo", X, labels).bandwidth == loo_bandwidth(X, np.where(y > 0, 1.0, 0.0), kernel="laplacian")
+    assert RandomFourierFeatures(bandwidth="loo", random_state=0).fit(X, y).kernel_.bandwidth == loo_bandwidth(X, y)
+    for model in (EigenProRegressor(bandwidth="loo", random_state=0), CentersRegressor(bandwidth="loo", random_state=0),
+                  NystroemFeatures(bandwidth="loo", random_state=0), AnisotropicKernelPCA(bandwidth="loo")):
+        assert model.fit(X, y).kernel_.bandwidth < 0.6 * median_bandwidth(X)
+        assert clone(model).set_params(kernel=Laplacian1(0.7)).fit(X, y).kernel_.bandwidth == 0.7
+    with pytest.raises(ValueError, match="bandwidth='loo' is taken from data, but no y came with it"):
+        fit_kernel("gaussian", "loo", X)
+    with pytest.raises(ValueError, match="n_subsample must be .*2.*, got 1"):
+        loo_bandwidth(X, y, n_subsample=1)
+    with pytest.raises(ValueError, match="X and y must have as many rows, got 150 and 149"):
+        loo_bandwidth(X, y[1:])
