@@ -644,7 +644,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     -----
     ``partial_fit`` makes one pass, and predictions are by the mean of the coefficients over its second half; the next call
     goes on from the last ones. While centres are fewer than asked for, up to twice as many rows as these are kept, and
-    wherever they have doubled, centres and kernel are chosen anew, and the pass is made over all of the rows.
+    wherever they have doubled, centres and kernel are chosen anew, and the pass is made over all of the rows. Rows must come in
+    random order: centres are the first ones, and steps on sorted rows pull to and fro; `fit` draws its own order.
 
     An epoch takes 2np(d + 2r) FLOPs and np kernel values, at most half as many again with a delay, and n/BT
     projections of 2p²r. Memory is 16p² bytes for the factor of the kernel matrix of the centres up to 12 000 of them,
