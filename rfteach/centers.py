@@ -8,7 +8,6 @@ __all__ = ['MOST', 'RAISED', 'SHARE', 'HELD', 'Projection', 'projected_steps', '
 
 # %% ../nbs/08e_centers.ipynb #8ce00005
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -16,12 +15,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import ArrayLike, all_or_nothing, as_tensor, block_bytes
 from .bandwidth import fit_kernel
-from .checks import choice, content, flag, integer, number, same_columns
+from .checks import choice, content, flag, integer, not_converged, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_groups
 from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, output_scales, preconditioner_for
@@ -419,8 +417,8 @@ def train_at_centers(
             if done:
                 break
     if not parts and settings.tol > 0 and not done:
-        warnings.warn(f"the loss still falls by more than tol={settings.tol:g} in an epoch after "
-                      f"max_iter={settings.max_iter} epochs", ConvergenceWarning, stacklevel=5)
+        not_converged(f"the loss still falls by more than tol={settings.tol:g} in an epoch after "
+                      f"max_iter={settings.max_iter} epochs", stacklevel=5)
     if which == 1 and last:
         descent.c = descent.mean
     descent.mean = descent.c
