@@ -413,16 +413,16 @@ def rounding_of_means(means: torch.Tensor, weight: float, n: int, eps: float) ->
 
 def factorise(
     A: torch.Tensor, y: torch.Tensor, means: torch.Tensor, w: torch.Tensor, fit_intercept: bool, orthogonal: bool,
-    rcond: float | None = None, dtype: torch.dtype = torch.float64
+    dtype: torch.dtype = torch.float64
 ) -> tuple[Spectrum, torch.Tensor]:
     """The spectrum of what `centred` gives, and U (n, r).
 
-    From A itself if ``orthogonal``, with ``rcond`` as in `reduced_svd`, else from the smaller of AAᵀ and AᵀA. The rows were
-    rounded to ``dtype``.
+    From A itself if ``orthogonal``, else from the smaller of AAᵀ and AᵀA. The rows were rounded to ``dtype``.
     """
     if orthogonal:
-        noise = rounding_of_means(means[: A.shape[1]], float(w.sum()), len(A), torch.finfo(dtype).eps)
-        U, s, V = reduced_svd(A, rcond, noise)
+        eps = torch.finfo(dtype).eps
+        noise = rounding_of_means(means[: A.shape[1]], float(w.sum()), len(A), eps)
+        U, s, V = reduced_svd(A, eps * math.sqrt(A.numel()), noise)
     else:
         rows = len(A) <= A.shape[1]
         e, W = torch.linalg.eigh(gram(A.T if rows else A))
@@ -532,7 +532,7 @@ def _loo_curve(A, y, lams, fit_intercept):
     a, b, rounding, dtype = power_of_two(A), power_of_two(y), _rounding(A), A.dtype
     w = torch.ones(len(A), dtype=torch.float64, device=A.device)
     A, y, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)
-    spectrum, U = factorise(A, y, means, w, fit_intercept, True, rounding, dtype)
+    spectrum, U = factorise(A, y, means, w, fit_intercept, True, dtype)
     lams = (spectrum.grid(rounding**2) if lams is None else lams / a / a).to(A)
     blocks = row_blocks(len(U), 64 * len(lams) * y.shape[1], U.device)
     tol = 32 * _rounding(A)
