@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['cholesky', 'factor_solve', 'raised_cholesky', 'solve_qr', 'reduced_svd', 'solve_auto', 'solve_in_range', 'ridge',
-           'pinv_solve', 'Spectrum', 'centred', 'rounding_of_means', 'factorise', 'RidgePath', 'ridge_path',
+           'pinv_solve', 'Spectrum', 'centre_', 'centred', 'rounding_of_means', 'factorise', 'RidgePath', 'ridge_path',
            'loo_error']
 
 # %% ../nbs/03a_ridge.ipynb #30682b3c
@@ -389,6 +389,15 @@ class Spectrum:
         left[rows] = size * left[rows] + gain * t
 
 # %% ../nbs/03a_ridge.ipynb #6e43aed6
+def centre_(B: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Take the weighted means off the columns of B (n, N) in place, and what rounding has left of them; the means (N,)."""
+    means = w @ B / w.sum()
+    B -= means
+    rounding = w @ B / w.sum()
+    B -= rounding
+    return means + rounding
+
+
 def centred(
     B: torch.Tensor, w: torch.Tensor, N: int, fit_intercept: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -396,12 +405,8 @@ def centred(
 
     Of long sums and of their differences, like what a fit leaves of yᵀy, float32 has too few digits.
     """
-    B, w = B.double(), w.double()
-    means = w @ B / w.sum() if fit_intercept else torch.zeros_like(B[0])
-    B = B - means
-    if fit_intercept:
-        rounding = w @ B / w.sum()  # of the means
-        B, means = B.sub_(rounding), means + rounding
+    B, w = B.to(torch.float64, copy=True), w.double()
+    means = centre_(B, w) if fit_intercept else torch.zeros_like(B[0])
     B.mul_(w.sqrt()[:, None])
     return B[:, :N], B[:, N:], means
 
