@@ -70,7 +70,6 @@ def rpcholesky(
     return pivots, F[:j].T
 
 # %% ../nbs/05_rbf.ipynb #3b9ed4da
-_RULES = ("uniform", "kmeans", "rpcholesky")
 _MEDIAN_ROWS = 3000
 
 
@@ -94,25 +93,24 @@ def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
     """The centres (a tensor like X) and the kernel, its bandwidth in numbers."""
     given = not isinstance(centers, str)
     if not given:
-        choice(*_RULES, centers=centers)
-    word, seed = bandwidth if isinstance(bandwidth, str) else None, int(rng.integers(2**63))
-    rows = order = distinct_rows(X, weight=weight, seed=seed)
+        choice("uniform", "kmeans", "rpcholesky", centers=centers)
+    learned = isinstance(bandwidth, str) and bandwidth == "learned" and y is not None
+    seed = int(rng.integers(2**63))
+    order = distinct_rows(X, weight=weight, seed=seed)
     rows = order = order[order_by_values(X[order].float(), seed)]
-    if word == "learned" and y is not None:
+    if learned:
         rows, y, _ = merge_copies(X, numeric_targets(y, len(X)).to(X.device), weight=weight, seed=seed)
         again = order_by_values(X[rows].float(), seed)
         rows, y = rows[again], y[again]
     few = slice(0, _MEDIAN_ROWS)
-    kernel = fit_kernel(kernel, bandwidth, X[rows[few]], y[few] if word == "learned" and y is not None else None).own()
+    kernel = fit_kernel(kernel, bandwidth, X[rows[few]], y[few] if learned else None).own()
     if given:
         U, _ = as_tensor(centers, name="centers")
         same_columns(X=X, centers=U)
         return U.detach().to(X).clone(), kernel
-    if m >= len(order):
-        centers = "uniform"
-    if centers == "uniform":
-        return X[order[:m]].detach() + 0.0, kernel
-    D = X[order].detach()
+    if centers == "uniform" or m >= len(order):
+        return X[order[:m]] + 0.0, kernel
+    D = X[order]
     if centers == "kmeans":
         return _kmeans(D, m, rng), kernel
     with torch.no_grad():
