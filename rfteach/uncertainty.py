@@ -182,7 +182,7 @@ def law_of_spectrum(
 def _rows(A, y, w):
     r"""A (n, N), y (n, k) and w (n,) of the rows that have a weight, in float64; and what `system` says of a result."""
     A, y, like, one_column = system(A, y)
-    w = _or_ones(weights(w, A, name="w"), A)
+    w = weights(1.0 if w is None else w, A, name="w")
     return *(T[w > 0].double() for T in (A, y, w)), like, one_column
 
 
@@ -191,10 +191,6 @@ def _factors(A, y, w, fit_intercept):
     a, b = power_of_two(A), power_of_two(y)
     B, t, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)
     return *factorise(B, t, means, w, fit_intercept, orthogonal=True), t, a, b
-
-
-def _or_ones(w, X):
-    return torch.ones(len(X), dtype=torch.float64, device=X.device) if w is None else w
 
 
 def _evidence(spectrum, w, lams):
@@ -304,7 +300,7 @@ def pathwise(
 
 def _above_zero(w, X):
     r"""Weights (n,) of the rows of X, none of them zero."""
-    w = _or_ones(weights(w, X, name="w"), X)
+    w = weights(1.0 if w is None else w, X, name="w")
     if not (w > 0).all():
         raise ValueError("w must be above zero; leave out rows that have no weight")
     return w
