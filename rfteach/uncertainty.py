@@ -15,6 +15,7 @@ import torch
 
 from .arrays import Array, ArrayLike, Like, Seed, as_tensor, power_of_two, random_generator, row_blocks
 from .checks import flag, integer, number, same_columns, same_rows, system, weights
+from .estimators import on_host
 from .features import RandomFourierFeatures
 from .kernel_ridge import gram_solve, gram_times
 from .kernels import Kernel, as_kernel
@@ -410,7 +411,7 @@ def interval_score(low: ArrayLike, high: ArrayLike, y: ArrayLike, coverage: floa
     >>> interval_score([0.0, 0.0], [1.0, 1.0], [0.5, 1.25], coverage=0.5)
     array([1., 2.])
     """
-    low, high, y = (np.asarray(T.detach().cpu() if isinstance(T, torch.Tensor) else T, float) for T in (low, high, y))
+    low, high, y = (np.asarray(on_host(T), float) for T in (low, high, y))
     shapes = low.shape, high.shape, y.shape
     try:
         whole = np.broadcast_shapes(*shapes)
