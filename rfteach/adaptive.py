@@ -175,11 +175,11 @@ def _learn(Z, Y, w, max_order, max_iter, tol, verbose):
     return found
 
 
-def _screened(Z, Y, w, max_order, some=slice(0, _SCOUTS)):
+def _screened(Z, Y, w, max_order):
     """The inputs that take part, and their waves."""
     if len(Z) <= _SCREENED:
         return np.arange(len(Z)), Z
-    slope = _evidence(_begin(_START, len(Z)), Z[:, some], Y[some], w[some], min(max_order, len(Z)))[1]
+    slope = _evidence(_begin(_START, len(Z)), Z[:, :_SCOUTS], Y[:_SCOUTS], w[:_SCOUTS], min(max_order, len(Z)))[1]
     kept = np.sort(np.argsort(slope[: len(Z)], kind="stable")[:_SCREENED])
     return kept, Z[kept]
 
