@@ -670,10 +670,7 @@ class SparsePCE(IntervalMixin, Regressor):
 
     def _inside(self, X):
         """X, moved to the edge of the bounds where ``outside="clip"``."""
-        if self.outside != "clip":
-            return X
-        low, high = torch.from_numpy(self.bounds_).to(X).T
-        return torch.minimum(torch.maximum(X, low), high)
+        return X.clamp(*torch.from_numpy(self.bounds_).to(X).T) if self.outside == "clip" else X
 
     def _standard(self, X):
         """X in the variables of the polynomials: on [-1, 1]ᵈ, or by laws with mean zero and variance one."""

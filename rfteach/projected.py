@@ -240,8 +240,7 @@ def _adam(X, y, box, k, steps, rng, report):
             report(least, 3)
             optimizer.step()
             with torch.no_grad():
-                theta.copy_(torch.minimum(torch.maximum(theta, low), high))
-                scale.clamp_(-3, 3), lam.clamp_(-18, 0)
+                theta.clamp_(low, high), scale.clamp_(-3, 3), lam.clamp_(-18, 0)
     return best.numpy(), np.array(history)
 
 
