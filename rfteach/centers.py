@@ -372,7 +372,6 @@ def train_at_centers(
     """
     order = np.random.default_rng(seed).permutation(len(X))
     begin = lambda rows, factor: begin_at_centers(settings, X, Y, rows, seed, factor)
-    run = lambda descent, rows, last, held=None: descent.run(X, Y, rows, last, held)
     parts = []
     if settings.early_stopping:
         parts = [order[held] for held in held_out(settings, row_groups(X, Y)[2][order], HELD)]
@@ -383,7 +382,7 @@ def train_at_centers(
         start = np.mean([mean_square((Y[held] - one.intercept.to(Y)) * one.scales) for held, one in zip(parts, descents)])
         losses, best = [np.array([start, start])], descents[0].c.clone()
         off = [centred(-Y[held], -one.intercept, X, "y") for held, one in zip(parts, descents)]
-        runs = [run(*three) for three in zip(descents, rows, [settings.max_iter] * len(parts), parts)]
+        runs = [one.run(X, Y, some, settings.max_iter, held) for one, some, held in zip(descents, rows, parts)]
         with tqdm(total=settings.max_iter, disable=not settings.verbose, unit="epoch") as bar:
             for gaps in zip(*runs):
                 pairs = zip(gaps, descents)
@@ -410,7 +409,7 @@ def train_at_centers(
     descent = begin(order, chosen if parts else 1.0)
     done = False
     with tqdm(total=last, disable=not settings.verbose, unit="epoch") as bar:
-        for _ in run(descent, order, last):
+        for _ in descent.run(X, Y, order, last):
             bar.set_postfix(loss=f"{descent.history['loss'][-1]:.4g}")
             bar.update()
             done = not parts and settings.tol > 0 and flat(descent.history["loss"], settings.tol)
