@@ -569,8 +569,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "median"
         Scale of distance, in the units of X; "median" looks at 3000 rows and is one for all inputs, which should be
         scaled alike, "loo" is that or a part of it, by the errors of kernel ridge regression on 500 (`rfteach.bandwidth.loo_bandwidth`),
-        "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object has its own bandwidth, which
-        "loo", "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
+        much the better where a function is narrow; "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object
+        has its own bandwidth, which "loo", "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
     centers : int or array of shape (p, d), default 2000
         Number p of centres, drawn from the rows (the different ones among twice as many, where rows repeat), or the centres
         themselves.

@@ -363,7 +363,9 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
         Scale of distance, in the units of X; "median" is one for all inputs, which should be scaled alike, "loo" that or a part
         of it, by the errors of kernel ridge regression (`rfteach.bandwidth.loo_bandwidth`), "learned" one for each; the last two from
         rows that ``early_stopping`` never holds out where there are 1000 of these; None stands for 1.0. A kernel object has its
-        own bandwidth, which "loo", "median" and None leave as it is, and "learned" replaces; a number beside one is refused. Half of the median is often better for images, where all distances are alike.
+        own bandwidth, which "loo", "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
+        "loo" is much the better where a function is narrow, as with many classes in few inputs; half of the median often is for images,
+        where all distances are alike.
     feature_map : transformer or None, default None
         None works in the RKHS of the kernel; a transformer such as `rfteach.features.RandomFourierFeatures` in the
         space of its features, and the kernel is not used.
