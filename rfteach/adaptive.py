@@ -7,19 +7,17 @@ __all__ = ['AdaptiveFeatureRegressor']
 
 # %% ../nbs/10f_adaptive.ipynb #17787f71
 import math
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .anova import Uniform, WaveAnova
 from .arrays import random_generator, row_blocks, without_units
-from .checks import box, choice, flag, integer, number
+from .checks import box, choice, flag, integer, not_converged, number
 from .copies import order_by_values
 from .estimators import observations
 from .expansion import Expansion, settle, store
@@ -172,18 +170,16 @@ def _learn(Z, Y, w, max_order, max_iter, tol, verbose):
 
         found = _two_stages(maximise, *_screened(Z, Y, w, max_order), len(Y), max_iter)
     if not found.converged:
-        warnings.warn(
-            f"the criterion still fell after max_iter={max_iter} iterations; the best that was found is used",
-            ConvergenceWarning,
-        )
+        message = f"the criterion still fell after max_iter={max_iter} iterations; the best that was found is used"
+        not_converged(message, stacklevel=1)
     return found
 
 
-def _screened(Z, Y, w, max_order, some=slice(0, _SCOUTS)):
+def _screened(Z, Y, w, max_order):
     """The inputs that take part, and their waves."""
     if len(Z) <= _SCREENED:
         return np.arange(len(Z)), Z
-    slope = _evidence(_begin(_START, len(Z)), Z[:, some], Y[some], w[some], min(max_order, len(Z)))[1]
+    slope = _evidence(_begin(_START, len(Z)), Z[:, :_SCOUTS], Y[:_SCOUTS], w[:_SCOUTS], min(max_order, len(Z)))[1]
     kept = np.sort(np.argsort(slope[: len(Z)], kind="stable")[:_SCREENED])
     return kept, Z[kept]
 

@@ -444,9 +444,6 @@ class _Machine(Model):
         self._read(Z[few], w[few])
         self.centers_ = X[: len(self._centers)].cpu().numpy()
 
-    def _standardised(self, X):
-        return X.double() / self._scale.to(X.device) - self._centre.to(X.device)
-
     def _note(self, found, w):
         """What was chosen, and the errors that the choice rests on."""
         self.n_rounds_, means = found.n_rounds, {}
@@ -512,7 +509,8 @@ class _Machine(Model):
 
     def _predict(self, X, like):
         L, centers, coef = (T.to(X.device) for T in (self._L, self._centers, self._coef))
-        values = gram_times(self.kernel_, self._standardised(X) @ L.T, centers, coef)
+        Z = X.double() / self._scale.to(X.device) - self._centre.to(X.device)
+        values = gram_times(self.kernel_, Z @ L.T, centers, coef)
         return (values + self._b.to(X.device)) * self._units.to(X.device)
 
 # %% ../nbs/12_agop.ipynb #30a5ae2b

@@ -7,7 +7,6 @@ __all__ = ['BasisPursuitResult', 'basis_pursuit_denoising', 'attempt_bpdn', 'pat
 
 # %% ../nbs/06c_bpdn.ipynb #6c0a0006
 import math
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -16,10 +15,9 @@ import torch
 from scipy.linalg import qr, solve_triangular
 from scipy.linalg.blas import dtpsv
 from scipy.linalg.lapack import dpotrf, dtrttp
-from sklearn.exceptions import ConvergenceWarning
 
 from .arrays import Array, ArrayLike, as_tensor, one_pool, power_of_two
-from .checks import integer, number, same_rows
+from .checks import integer, not_converged, number, same_rows
 
 # %% ../nbs/06c_bpdn.ipynb #db541f6c
 class _ActiveSet:
@@ -353,7 +351,7 @@ def basis_pursuit_denoising(
     """
     found, trouble = attempt_bpdn(A, y, sigma, tol, max_iter)
     if trouble:
-        warnings.warn(trouble, ConvergenceWarning, stacklevel=2)
+        not_converged(trouble)
     return found
 
 

@@ -8,7 +8,6 @@ __all__ = ['MOST', 'RAISED', 'SHARE', 'HELD', 'Projection', 'projected_steps', '
 
 # %% ../nbs/08e_centers.ipynb #8ce00005
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -16,12 +15,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
 from .arrays import ArrayLike, all_or_nothing, as_tensor, block_bytes
 from .bandwidth import by_targets, fit_kernel
-from .checks import choice, content, flag, integer, number, same_columns
+from .checks import choice, content, flag, integer, not_converged, number, same_columns
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_groups
 from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, output_scales, preconditioner_for
@@ -373,7 +371,6 @@ def train_at_centers(
     """
     order = np.random.default_rng(seed).permutation(len(X))
     begin = lambda rows, factor: begin_at_centers(settings, X, Y, rows, seed, factor)
-    run = lambda descent, rows, last, held=None: descent.run(X, Y, rows, last, held)
     parts = []
     if settings.early_stopping:
         parts = [order[held] for held in held_out(settings, row_groups(X, Y)[2][order], HELD)]
@@ -384,7 +381,7 @@ def train_at_centers(
         start = np.mean([mean_square((Y[held] - one.intercept.to(Y)) * one.scales) for held, one in zip(parts, descents)])
         losses, best = [np.array([start, start])], descents[0].c.clone()
         off = [centred(-Y[held], -one.intercept, X, "y") for held, one in zip(parts, descents)]
-        runs = [run(*three) for three in zip(descents, rows, [settings.max_iter] * len(parts), parts)]
+        runs = [one.run(X, Y, some, settings.max_iter, held) for one, some, held in zip(descents, rows, parts)]
         with tqdm(total=settings.max_iter, disable=not settings.verbose, unit="epoch") as bar:
             for gaps in zip(*runs):
                 pairs = zip(gaps, descents)
@@ -411,15 +408,15 @@ def train_at_centers(
     descent = begin(order, chosen if parts else 1.0)
     done = False
     with tqdm(total=last, disable=not settings.verbose, unit="epoch") as bar:
-        for _ in run(descent, order, last):
+        for _ in descent.run(X, Y, order, last):
             bar.set_postfix(loss=f"{descent.history['loss'][-1]:.4g}")
             bar.update()
             done = not parts and settings.tol > 0 and flat(descent.history["loss"], settings.tol)
             if done:
                 break
     if not parts and settings.tol > 0 and not done:
-        warnings.warn(f"the loss still falls by more than tol={settings.tol:g} in an epoch after "
-                      f"max_iter={settings.max_iter} epochs", ConvergenceWarning, stacklevel=5)
+        not_converged(f"the loss still falls by more than tol={settings.tol:g} in an epoch after "
+                      f"max_iter={settings.max_iter} epochs", stacklevel=5)
     if which == 1 and last:
         descent.c = descent.mean
     descent.mean = descent.c
@@ -644,7 +641,8 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     -----
     ``partial_fit`` makes one pass, and predictions are by the mean of the coefficients over its second half; the next call
     goes on from the last ones. While centres are fewer than asked for, up to twice as many rows as these are kept, and
-    wherever they have doubled, centres and kernel are chosen anew, and the pass is made over all of the rows.
+    wherever they have doubled, centres and kernel are chosen anew, and the pass is made over all of the rows. Rows must come in
+    random order: centres are the first ones, and steps on sorted rows pull to and fro; `fit` draws its own order.
 
     An epoch takes 2np(d + 2r) FLOPs and np kernel values, at most half as many again with a delay, and n/BT
     projections of 2p²r. Memory is 16p² bytes for the factor of the kernel matrix of the centres up to 12 000 of them,

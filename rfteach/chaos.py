@@ -404,7 +404,8 @@ def _loo_path(Phi, y, method, max_terms, w=None):
     if best:
         coef = basis.T[:best, :best] @ torch.stack(projections[:best]) / norm[order[:best]]
     intercept = float(average - coef @ mean[order[:best]].double()) * scale
-    loo, corrected = (_rescaled(np.array(e), scale) for e in (errors.loo, errors.corrected))
+    with np.errstate(over="ignore"):  # infinite where it is too large for float64
+        loo, corrected = (np.array(e) * scale * scale for e in (errors.loo, errors.corrected))
     coef = (coef * scale).cpu().numpy()
     return SparsePath(np.array(order, dtype=np.int64), best, loo, corrected, coef, intercept)
 
@@ -425,11 +426,6 @@ def _standardise(Phi, share, root):
     Phi /= torch.where(varies, norm, 1.0)[:, None]
     return mean, norm.double(), varies
 
-
-def _rescaled(square, scale):
-    """A square in the units of y; infinite where it is too large for float64."""
-    with np.errstate(over="ignore"):
-        return square * scale * scale
 
 # %% ../nbs/10a_chaos.ipynb #24af0bea
 def _grow(fit, d, k, most):
@@ -674,10 +670,7 @@ class SparsePCE(IntervalMixin, Regressor):
 
     def _inside(self, X):
         """X, moved to the edge of the bounds where ``outside="clip"``."""
-        if self.outside != "clip":
-            return X
-        low, high = torch.from_numpy(self.bounds_).to(X).T
-        return torch.minimum(torch.maximum(X, low), high)
+        return X.clamp(*torch.from_numpy(self.bounds_).to(X).T) if self.outside == "clip" else X
 
     def _standard(self, X):
         """X in the variables of the polynomials: on [-1, 1]ᵈ, or by laws with mean zero and variance one."""

@@ -185,7 +185,6 @@ def is_missing(label: Any) -> bool:
 
 def refuse_missing(given: Any, y: np.ndarray, name: str) -> None:
     """Refuse labels y, an array of what was given, of which one is missing, or that are words and others."""
-    refuse_masked(given, name)
     if y.dtype.kind == "f":
         assert_all_finite(y, input_name=name)
     if y.dtype.kind in "OUT":

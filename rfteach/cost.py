@@ -129,9 +129,9 @@ def _ridge(n, N, k, rows, copy):
     """Ridge regression with leave-one-out errors (13.16); ``rows`` is the work of making all rows once, ``copy`` the bytes
     of the rows in another order."""
     r = min(n, N)
-    scores = Work(2 * n * r * (1 + k) * _PENALTIES, 0, 9 * n * r)
+    scores = Work(2 * n * r * (1 + k) * _PENALTIES, 0, 9 * n * r + 4 * n * (k - 1) * _PENALTIES)
     if n > N:
-        held = 40 * N * N + _BLOCK + copy + _ROW * n
+        held = 40 * N * N + _BLOCK + copy + (_ROW + 16 * (k - 1)) * n
         return rows.times(2) + Work(_half(n, N) + 2 * n * N * N + _eigen(N), 0, 9 * n * N, held) + scores
     held = 24 * n * N + 24 * n * n + copy
     return rows + Work(_half(N, n) + 2 * n * n * N + _eigen(n), 0, 6 * n * N, held) + scores

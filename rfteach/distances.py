@@ -114,7 +114,6 @@ class _SparseRows(Distances):
 
     def __init__(self, X, norm):
         self.norm, X = norm, X.astype(np.float64)
-        X.sum_duplicates()
         X.eliminate_zeros()
         largest = float(abs(X.data).max(initial=0.0))
         scaled = largest and not 1e-100 < largest < 1e100

@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from .arrays import random_generator
 from .bandwidth import by_targets, fit_kernel
-from .checks import number
+from .checks import not_converged, number
 from .copies import distinct_rows, row_groups, row_hashes
 from .eigenpro_engine import Data, KernelSpace, Rows, begin, centred, mean_square, plan, room_for_rows
 from .preconditioning import Momentum, largest_step
@@ -483,8 +483,8 @@ def train(descent, data, settings, choice, file, saved=None, again=False, notify
             if done:
                 break
     if settings.tol > 0 and not done and choice.last == choice.limit:
-        warnings.warn(f"the loss still falls by more than tol={settings.tol:g} in an epoch after "
-                      f"max_iter={settings.max_iter} epochs", ConvergenceWarning, stacklevel=5)
+        not_converged(f"the loss still falls by more than tol={settings.tol:g} in an epoch after "
+                      f"max_iter={settings.max_iter} epochs", stacklevel=5)
     if best is not None:
         descent.at(best.c)
 

@@ -19,7 +19,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from .arrays import Array, ArrayLike, all_or_nothing, in_own_dtype, one_pool, power_of_two, validate_input
+from .arrays import Array, ArrayLike, all_or_nothing, in_own_dtype, one_pool, power_of_two, refuse_masked, validate_input
 from .checks import labels, number, refuse_missing, targets, weights
 from .copies import merge_copies
 
@@ -213,6 +213,7 @@ class Classifier(ClassifierMixin, Supervised):
         y = labels(self, y, X)
         if reset:
             if classes is not None:
+                refuse_masked(classes, "classes")
                 refuse_missing(classes, np.asarray(classes), "classes")
             self.classes_ = np.unique(y if classes is None else classes)
         if len(self.classes_) < 2:

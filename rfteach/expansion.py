@@ -24,7 +24,7 @@ from .kernels import Kernel
 from .orderq import activation_function, kernel_or_uniform, sparse_frequencies
 from .products import thin_product
 from .reach import best_range, ranges, reach_of, weighted_quantiles
-from .ridge import centred
+from .ridge import centre_, centred
 from .selection import Choice, judge, standard_deviations
 
 # %% ../nbs/06e_expansion.ipynb #6e0a0008
@@ -187,12 +187,7 @@ def design(
     """
     A = wave_features(X.double(), W, b, activation_function(activation))
     size = torch.linalg.vector_norm(A, dim=0)
-    mean = torch.zeros_like(A[0])
-    if fit_intercept:
-        mean = (w @ A) / w.sum()
-        A -= mean
-        rounding = (w @ A) / w.sum()  # of the mean
-        A, mean = A.sub_(rounding), mean + rounding
+    mean = centre_(A, w) if fit_intercept else torch.zeros_like(A[0])
     if not (w == 1).all():
         A *= w.sqrt()[:, None]
     norm = torch.linalg.vector_norm(A, dim=0)

@@ -78,23 +78,22 @@ class _Table:
         N = self.N
         if self.whole is None:
             sums = self._sums(orthogonal)
-            spectrum, floor = sums.spectrum(N), sums.floor
+            spectrum, eps = sums.spectrum(N), sums.eps
             blocks = zip(self.blocks(), self.spans, strict=True)
             parts = ((*spectrum.left_vectors(B, w), w, self._own(rows)) for (B, w), rows in blocks)
         else:
             B, w = self.whole
             A, y, means = centred(B, w, N, self.fit_intercept)
             spectrum, U = factorise(A, y, means, w, self.fit_intercept, orthogonal)
-            eps = torch.finfo(B.dtype).eps
-            floor = (eps * N) ** 2 if orthogonal else eps ** (2 / 3)
-            parts = [(U, y, w, self.own)]
+            eps, parts = torch.finfo(B.dtype).eps, [(U, y, w, self.own)]
+        floor = (eps * N) ** 2 if orthogonal else eps ** (2 / 3)
         more = lams is None and self.whole is not None and self.own is not None  # kernel functions, whose penalties go far down
         lams = spectrum.grid(floor) if lams is None else lams
         first, there = [], torch.as_tensor(lams, dtype=torch.float64, device=spectrum.s.device)
         if criterion == "gcv":
             errors = spectrum.gcv(lams)
         else:
-            errors = spectrum.mean_loo(self._left(spectrum, *part, there, first) for part in parts)
+            errors = spectrum.mean_loo(left for part in parts for left in self._left(spectrum, *part, there, first))
         best, errors = spectrum.best(errors, lams if likely else None), errors.mean(1)
         self.said = torch.cat(first)[:_LEFT_OUT, best] if first else None
         flat = more and float(errors[-1]) < 1.01 * float(errors[best])
@@ -104,12 +103,13 @@ class _Table:
         return None if self.own is None else self.own[rows]
 
     def _left(self, spectrum, U, y, w, own, lams, first):
-        """What `Spectrum.leave_one_out` gives; what the others say of the first rows goes to the list ``first``."""
-        left = spectrum.leave_one_out(U, y, w, lams, self.tol, own)
-        if sum(map(len, first)) < _LEFT_OUT:
-            said = (y[:_LEFT_OUT, None] - left[:_LEFT_OUT]) / w[:_LEFT_OUT].sqrt()[:, None, None]
-            first.append(said + spectrum.means[self.N :])
-        return left
+        """What `Spectrum.leave_one_out` gives, in blocks; what the others say of the first rows goes to the list ``first``."""
+        for rows in row_blocks(len(U), 32 * len(lams) * y.shape[1], U.device):
+            left = spectrum.leave_one_out(U[rows], y[rows], w[rows], lams, self.tol, None if own is None else own[rows])
+            if sum(map(len, first)) < _LEFT_OUT:
+                said = (y[rows][:_LEFT_OUT, None] - left[:_LEFT_OUT]) / w[rows][:_LEFT_OUT].sqrt()[:, None, None]
+                first.append(said + spectrum.means[self.N :])
+            yield left
 
 
 class _Kept:
@@ -444,7 +444,7 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     Notes
     -----
     With n > N rows: nN² FLOPs for the moments, N³/3 for a given penalty, or about 10N³ + 2nN² for
-    "loo"; memory N² numbers and up to 4096 rows of features, whatever n is, and two copies of X while the feature map is
+    "loo"; memory N² numbers and up to 4096 rows of features, whatever n is, and two copies of X and y while the feature map is
     fitted, then one. With n ≤ N rows the n × N features are held, at n²N FLOPs. All is done with the
     distinct rows of positive weight, so that a weight of two means the same as the row twice, except where rows
     repeat by nature, and in ``law_`` and standard deviations, for which a weight divides the variance of a row's noise.

@@ -191,15 +191,11 @@ def _applied(phi, angle):
     return values
 
 
-def _check_frequencies(X, W, b):
+def _checked_waves(X, W, b):
+    """Frequencies and phases in the dtype and on the device of X, of which no angle overflows."""
     same_columns(X=X, W=W)
     if b is not None:
         same_rows(W=W, b=b)
-
-
-def _checked_waves(X, W, b):
-    """Frequencies and phases in the dtype and on the device of X, of which no angle overflows."""
-    _check_frequencies(X, W, b)
     sparse = sp.issparse(X)
     dtype, device = (torch.from_numpy(X.data).dtype, "cpu") if sparse else (X.dtype, X.device)
     W = W.to(dtype=dtype, device=device)

@@ -195,8 +195,7 @@ class Law:
 
     def _find_points(self, name="law"):
         points = _discrete_points if hasattr(self.law, "pmf") else _density_points
-        x, w = points(self.law, name)
-        self._points = x, w
+        self._points = points(self.law, name)
 
     def points(self) -> tuple[np.ndarray, np.ndarray]:
         """Points of u and weights that stand for the law."""

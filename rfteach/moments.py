@@ -198,10 +198,17 @@ class Moments(_Summed):
     device : torch.device or str
     """
 
-    @property
-    def floor(self) -> float:
-        """Smallest penalty, relative to the largest eigenvalue, that rounding leaves meaningful."""
-        return self.eps ** (2 / 3)
+    def floor(self, N: int) -> float:
+        """Smallest penalty, relative to the largest eigenvalue, that rounding leaves meaningful for the first N columns."""
+        part = self.eps ** (2 / 3)
+        G = self._system()[:N, :N]
+        d = G.diagonal().clamp(min=0)
+        if not d.max() > 100 * d.where(d > 0, math.inf).min():  # columns of about one size
+            return part
+        G, unit = symmetric_(G.clone()), d.sqrt().where(d > 0, 1)
+        top, nu = (float(torch.linalg.eigvalsh(T)[-1]) for T in (G, G / unit / unit[:, None]))
+        least = float(torch.linalg.eigvalsh((part * nu * d).diag() - G)[-1])
+        return min(max(least / top, 1e-13), part)  # the eigenvectors of G are right to less
 
     def _system(self):
         """AᵀA, Aᵀy and yᵀy in the lower triangle of one matrix."""
@@ -257,8 +264,11 @@ class Triangle(Sharing):
     def __init__(self, D: int, fit_intercept: bool, device: torch.device | str) -> None:
         self.fit_intercept, self.weight, self.n = fit_intercept, 0.0, 0
         self.eps = torch.finfo(torch.float64).eps
-        self.floor = (self.eps * D) ** 2
         self.rows = torch.zeros(0, D + fit_intercept, dtype=torch.float64, device=device)
+
+    def floor(self, N: int) -> float:
+        """Smallest penalty, relative to the largest eigenvalue, that rounding leaves meaningful for the first N columns."""
+        return (self.eps * N) ** 2
 
     def empty(self) -> Self:
         """The factor of no rows, of the same kind."""

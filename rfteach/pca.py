@@ -15,13 +15,12 @@ from typing import Self
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
 from .arrays import Array, ArrayLike, Seed, all_or_nothing, as_tensor, empty, in_own_dtype, needs_grad, one_pool
 from .arrays import random_generator, row_blocks
-from .checks import choice, flag, integer, number, same_columns
+from .checks import choice, flag, integer, not_converged, number, same_columns
 from .estimators import Transformer
 from .pca_engine import Oja, Scatter
 
@@ -591,8 +590,7 @@ class GradientPCA(_Reconstruction):
                 break
             k, start = min(2 * k, limit), found.vectors.T
         if not found.converged:
-            warnings.warn(f"stopped at {found.residuals[-1]:.2g} after max_iter={steps} steps, with tol={tol:g}",
-                          ConvergenceWarning, stacklevel=4)
+            not_converged(f"stopped at {found.residuals[-1]:.2g} after max_iter={steps} steps, with tol={tol:g}", stacklevel=4)
         self.n_iter_, self.history_, self._vectors = found.n_iter, found.residuals, found.vectors.T
         vars(self).update(problem.attributes(found.vectors[:keep], found.variances[:keep], self._scatter.n, limit))
         return penalised

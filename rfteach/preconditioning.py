@@ -7,15 +7,13 @@ __all__ = ['Eigensystem', 'top_eigensystem', 'leading_eigenpairs', 'Precondition
            'least_eigenvalue', 'critical_batch_size', 'largest_step', 'eigenpro_step', 'mixed_product', 'Momentum']
 
 # %% ../nbs/08a_preconditioning.ipynb #dfc0d5c9
-import warnings
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
-from sklearn.exceptions import ConvergenceWarning
 
 from .arrays import ArrayLike, Seed, as_tensor, block_bytes, random_generator
-from .checks import choice, integer, number, same_rows
+from .checks import choice, integer, not_converged, number, same_rows
 from .products import thin_product
 from .ridge import factor_solve
 
@@ -109,11 +107,7 @@ def top_eigensystem(
     number("[0, inf)", tol=tol)
     found = leading_eigenpairs(K, k, method, tol, max_iter, random_state)
     if found.n_iter and found.residual > tol:
-        warnings.warn(
-            f"the eigenvectors have residual {found.residual:.2g} after max_iter={max_iter} products; tol={tol:g}",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        not_converged(f"the eigenvectors have residual {found.residual:.2g} after max_iter={max_iter} products; tol={tol:g}")
     return found
 
 # %% ../nbs/08a_preconditioning.ipynb #d171cf2e

@@ -20,8 +20,8 @@ from tqdm import tqdm
 from .arrays import needs_grad, power_of_two, random_generator, without_units
 from .chaos import SparsePCE
 from .checks import choice, flag, integer
-from .copies import merge_copies, order_by_values
-from .estimators import Model, Regressor, Transformer
+from .copies import order_by_values
+from .estimators import Model, Regressor, Transformer, observations
 from .intervals import IntervalMixin
 from .kernels import Gaussian
 from .kpca import AnisotropicKernelPCA
@@ -240,8 +240,7 @@ def _adam(X, y, box, k, steps, rng, report):
             report(least, 3)
             optimizer.step()
             with torch.no_grad():
-                theta.copy_(torch.minimum(torch.maximum(theta, low), high))
-                scale.clamp_(-3, 3), lam.clamp_(-18, 0)
+                theta.clamp_(low, high), scale.clamp_(-3, 3), lam.clamp_(-18, 0)
     return best.numpy(), np.array(history)
 
 
@@ -472,17 +471,15 @@ class ProjectedSurrogate(IntervalMixin, Transformer, Regressor):
 
     def _compare(self, X, Y):
         """Whether a constant or a plane takes the place of the surrogate; each observation counts as one row."""
-        rows, means, w = merge_copies(X, Y.double())
-        units = means.new_tensor([power_of_two(t) for t in means.T])
+        X, Y, w, units = observations(X, Y, None)
         model = clone(self).set_params(n_folds=None, verbose=False)
 
         def fit(X, Y, w):
             predict = clone(model).fit(X, Y[:, 0] if self._one_column else Y).predict
             return lambda T: predict(T).reshape(len(T), -1)
 
-        distinct = X[rows]
-        order = order_by_values(without_units(distinct))
-        found = judge(self, distinct, means / units, w, units, self._one_column, fit=fit, order=order)
+        order = order_by_values(without_units(X))
+        found = judge(self, X, Y, w, units, self._one_column, fit=fit, order=order)
         self._planes = found and [
             None if name == "expansion" else (slopes.numpy() * unit, float(offset) * unit)
             for name, slopes, offset, unit in zip(found.names, found.slopes, found.intercepts, units.tolist())

@@ -219,7 +219,7 @@ def by_path(c: Candidate, U: torch.Tensor, rows: Rows, correction: float = 1.0) 
 def by_solve(c: Candidate, U: torch.Tensor, rows: Rows, correction: float = 1.0) -> Candidate:
     """The candidate with the penalty that it has."""
     start = time.perf_counter()
-    found = gram_solve(c.kernel.gram(U, U), rows.Y, c.lam, rows.w, overwrite=False)
+    found = gram_solve(c.kernel.gram(U, U), rows.Y, c.lam, rows.w)
     return c.judged(found.residuals * correction**0.5, rows, start)
 
 

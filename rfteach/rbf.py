@@ -70,7 +70,6 @@ def rpcholesky(
     return pivots, F[:j].T
 
 # %% ../nbs/05_rbf.ipynb #3b9ed4da
-_RULES = ("uniform", "kmeans", "rpcholesky")
 _MEDIAN_ROWS = 3000
 
 
@@ -94,9 +93,9 @@ def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
     """The centres (a tensor like X) and the kernel, its bandwidth in numbers."""
     given = not isinstance(centers, str)
     if not given:
-        choice(*_RULES, centers=centers)
+        choice("uniform", "kmeans", "rpcholesky", centers=centers)
     seed, looks = int(rng.integers(2**63)), by_targets(bandwidth) and y is not None
-    rows = order = distinct_rows(X, weight=weight, seed=seed)
+    order = distinct_rows(X, weight=weight, seed=seed)
     rows = order = order[order_by_values(X[order].float(), seed)]
     if looks:
         rows, y, _ = merge_copies(X, numeric_targets(y, len(X)).to(X.device), weight=weight, seed=seed)
@@ -108,11 +107,9 @@ def _choose_centers(X, y, m, centers, kernel, bandwidth, weight, rng):
         U, _ = as_tensor(centers, name="centers")
         same_columns(X=X, centers=U)
         return U.detach().to(X).clone(), kernel
-    if m >= len(order):
-        centers = "uniform"
-    if centers == "uniform":
-        return X[order[:m]].detach() + 0.0, kernel
-    D = X[order].detach()
+    if centers == "uniform" or m >= len(order):
+        return X[order[:m]] + 0.0, kernel
+    D = X[order]
     if centers == "kmeans":
         return _kmeans(D, m, rng), kernel
     with torch.no_grad():

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['cholesky', 'factor_solve', 'raised_cholesky', 'solve_qr', 'reduced_svd', 'solve_auto', 'solve_in_range', 'ridge',
-           'pinv_solve', 'Spectrum', 'centred', 'rounding_of_means', 'factorise', 'RidgePath', 'ridge_path',
+           'pinv_solve', 'Spectrum', 'centre_', 'centred', 'rounding_of_means', 'factorise', 'RidgePath', 'ridge_path',
            'loo_error']
 
 # %% ../nbs/03a_ridge.ipynb #30682b3c
@@ -389,6 +389,15 @@ class Spectrum:
         left[rows] = size * left[rows] + gain * t
 
 # %% ../nbs/03a_ridge.ipynb #6e43aed6
+def centre_(B: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Take the weighted means off the columns of B (n, N) in place, and what rounding has left of them; the means (N,)."""
+    means = w @ B / w.sum()
+    B -= means
+    rounding = w @ B / w.sum()
+    B -= rounding
+    return means + rounding
+
+
 def centred(
     B: torch.Tensor, w: torch.Tensor, N: int, fit_intercept: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -396,12 +405,8 @@ def centred(
 
     Of long sums and of their differences, like what a fit leaves of yᵀy, float32 has too few digits.
     """
-    B, w = B.double(), w.double()
-    means = w @ B / w.sum() if fit_intercept else torch.zeros_like(B[0])
-    B = B - means
-    if fit_intercept:
-        rounding = w @ B / w.sum()  # of the means
-        B, means = B.sub_(rounding), means + rounding
+    B, w = B.to(torch.float64, copy=True), w.double()
+    means = centre_(B, w) if fit_intercept else torch.zeros_like(B[0])
     B.mul_(w.sqrt()[:, None])
     return B[:, :N], B[:, N:], means
 
@@ -413,16 +418,16 @@ def rounding_of_means(means: torch.Tensor, weight: float, n: int, eps: float) ->
 
 def factorise(
     A: torch.Tensor, y: torch.Tensor, means: torch.Tensor, w: torch.Tensor, fit_intercept: bool, orthogonal: bool,
-    rcond: float | None = None, dtype: torch.dtype = torch.float64
+    dtype: torch.dtype = torch.float64
 ) -> tuple[Spectrum, torch.Tensor]:
     """The spectrum of what `centred` gives, and U (n, r).
 
-    From A itself if ``orthogonal``, with ``rcond`` as in `reduced_svd`, else from the smaller of AAᵀ and AᵀA. The rows were
-    rounded to ``dtype``.
+    From A itself if ``orthogonal``, else from the smaller of AAᵀ and AᵀA. The rows were rounded to ``dtype``.
     """
     if orthogonal:
-        noise = rounding_of_means(means[: A.shape[1]], float(w.sum()), len(A), torch.finfo(dtype).eps)
-        U, s, V = reduced_svd(A, rcond, noise)
+        eps = torch.finfo(dtype).eps
+        noise = rounding_of_means(means[: A.shape[1]], float(w.sum()), len(A), eps)
+        U, s, V = reduced_svd(A, eps * math.sqrt(A.numel()), noise)
     else:
         rows = len(A) <= A.shape[1]
         e, W = torch.linalg.eigh(gram(A.T if rows else A))
@@ -532,7 +537,7 @@ def _loo_curve(A, y, lams, fit_intercept):
     a, b, rounding, dtype = power_of_two(A), power_of_two(y), _rounding(A), A.dtype
     w = torch.ones(len(A), dtype=torch.float64, device=A.device)
     A, y, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)
-    spectrum, U = factorise(A, y, means, w, fit_intercept, True, rounding, dtype)
+    spectrum, U = factorise(A, y, means, w, fit_intercept, True, dtype)
     lams = (spectrum.grid(rounding**2) if lams is None else lams / a / a).to(A)
     blocks = row_blocks(len(U), 64 * len(lams) * y.shape[1], U.device)
     tol = 32 * _rounding(A)

@@ -6,15 +6,12 @@
 __all__ = ['SRFERegressor']
 
 # %% ../nbs/06d_srfe.ipynb #6d0a0006
-import warnings
-
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from .bpdn import attempt_bpdn, path_solutions
-from .checks import choice, integer, number
+from .checks import choice, integer, not_converged, number
 from .expansion import SparseExpansion
 from .intervals import IntervalMixin
 from .selection import left_out_parts
@@ -46,10 +43,10 @@ def _cross_validate(A, y, root, parts, max_iter, patience=4):
     for g in range(len(errors)):
         found = [next(path, ()) for path, *_ in fits]
         if any(c is None for c in found) and errors.argmin() == g - 1:
-            warnings.warn(
+            not_converged(
                 f"a path of the cross-validation stopped after max_iter={max_iter} steps; tolerances "
                 f"below {_TOLERANCES[g - 1]:.3g} were not tried, and may be better",
-                ConvergenceWarning,
+                stacklevel=1,
             )
         if any(c is None or len(c) == 0 for c in found):
             break
@@ -77,7 +74,7 @@ def _given_tolerance(A, y, tolerance, max_iter):
     """The solution, its tolerance, no errors (31,), and no residuals."""
     found, trouble = _pursue(A, y, tolerance, max_iter)
     if trouble:
-        warnings.warn(trouble, ConvergenceWarning)
+        not_converged(trouble, stacklevel=1)
     return found, tolerance, np.full(len(_TOLERANCES), np.inf), None
 
 

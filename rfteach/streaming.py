@@ -44,9 +44,17 @@ def _solve_sums(sums, N, alpha, alphas, drawn):
     """
     if isinstance(alpha, str):
         spectrum = sums.spectrum(N)
-        lams = spectrum.grid(sums.floor) if alphas is None else alphas
+        lams = spectrum.grid(sums.floor(N)) if alphas is None else alphas
         errors = _left_errors(spectrum, *drawn(), lams) if alpha == "auto" else spectrum.gcv(lams)
-        alpha = float(lams[spectrum.best(errors, lams)])
+        best, said = spectrum.best(errors, lams), errors.mean(1)
+        alpha = float(lams[best])
+        if alphas is None and best == len(lams) - 1 and 1e-4 * said[0] < said[best] < 0.99 * said[best - 1]:
+            warnings.warn(
+                f"the best penalty, {alpha:.2g}, is the smallest that rounding of the sums (relative {sums.eps:.1e}) leaves, and a "
+                "smaller one might be better; take products in float64, or transformations ('qr')",
+                LinAlgWarning,
+                stacklevel=5,
+            )
         c, means = spectrum.coef(alpha), spectrum.means
     else:
         c, means, lost = sums.solve(N, alpha)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from .arrays import ArrayLike, Seed, as_tensor, random_generator
 from .checks import box, integer, number
+from .estimators import on_host
 
 # %% ../nbs/10c_swarm.ipynb #9f7d7912
 class _Swarm:
@@ -207,9 +207,7 @@ def _within(start, bounds, most):
 
 def _values(fun, X):
     """The values (m,) of ``fun`` at the rows of X, infinite where they are not finite."""
-    values = fun(X)
-    values = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
-    values = np.array(values, dtype=np.float64)
+    values = np.array(on_host(fun(X)), dtype=np.float64)
     if values.shape != (len(X),):
         raise ValueError(f"fun must return {len(X)} values, got shape {values.shape}")
     values[~np.isfinite(values)] = math.inf

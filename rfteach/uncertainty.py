@@ -15,6 +15,7 @@ import torch
 
 from .arrays import Array, ArrayLike, Like, Seed, as_tensor, power_of_two, random_generator, row_blocks
 from .checks import flag, integer, number, same_columns, same_rows, system, weights
+from .estimators import on_host
 from .features import RandomFourierFeatures
 from .kernel_ridge import gram_solve, gram_times
 from .kernels import Kernel, as_kernel
@@ -182,7 +183,7 @@ def law_of_spectrum(
 def _rows(A, y, w):
     r"""A (n, N), y (n, k) and w (n,) of the rows that have a weight, in float64; and what `system` says of a result."""
     A, y, like, one_column = system(A, y)
-    w = _or_ones(weights(w, A, name="w"), A)
+    w = weights(1.0 if w is None else w, A, name="w")
     return *(T[w > 0].double() for T in (A, y, w)), like, one_column
 
 
@@ -191,10 +192,6 @@ def _factors(A, y, w, fit_intercept):
     a, b = power_of_two(A), power_of_two(y)
     B, t, means = centred(torch.cat([A / a, y / b], 1), w, A.shape[1], fit_intercept)
     return *factorise(B, t, means, w, fit_intercept, orthogonal=True), t, a, b
-
-
-def _or_ones(w, X):
-    return torch.ones(len(X), dtype=torch.float64, device=X.device) if w is None else w
 
 
 def _evidence(spectrum, w, lams):
@@ -304,7 +301,7 @@ def pathwise(
 
 def _above_zero(w, X):
     r"""Weights (n,) of the rows of X, none of them zero."""
-    w = _or_ones(weights(w, X, name="w"), X)
+    w = weights(1.0 if w is None else w, X, name="w")
     if not (w > 0).all():
         raise ValueError("w must be above zero; leave out rows that have no weight")
     return w
@@ -414,7 +411,7 @@ def interval_score(low: ArrayLike, high: ArrayLike, y: ArrayLike, coverage: floa
     >>> interval_score([0.0, 0.0], [1.0, 1.0], [0.5, 1.25], coverage=0.5)
     array([1., 2.])
     """
-    low, high, y = (np.asarray(T.detach().cpu() if isinstance(T, torch.Tensor) else T, float) for T in (low, high, y))
+    low, high, y = (np.asarray(on_host(T), float) for T in (low, high, y))
     shapes = low.shape, high.shape, y.shape
     try:
         whole = np.broadcast_shapes(*shapes)

@@ -220,9 +220,8 @@ def plain_waves(
     n, q = codes.shape
     middle, width = box.sum(1) / 2, box[:, 1] - box[:, 0]
     w = math.pi * np.arange(1, m + 1) / EXTENSION
-    value = np.where(codes >= 0, w[np.maximum(codes, 0) // 2 % m], 0.0)
-    value = np.where(codes % 2 == 1, -value, value)
-    value = np.where(codes >= 0, value, 0.0)
+    value = w[np.maximum(codes, 0) // 2 % m]
+    value = np.where(codes >= 0, np.where(codes % 2 == 1, -value, value), 0.0)
     chi = np.sinc(value / (2 * np.pi))
     inputs = np.maximum(codes, 0) // (2 * m)
     W, A = [], []

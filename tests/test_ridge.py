@@ -32,11 +32,12 @@ from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, StandardSca
 from sklearn.utils.estimator_checks import check_estimator
 
 from rfteach import moments, products
-from rfteach.arrays import memory_budget
+from rfteach.arrays import block_bytes, memory_budget
 from rfteach.conjugate import KernelRidgeRegressor
 from rfteach.features import RandomFourierFeatures
 from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
 from rfteach.kernel_ridge import gram_solve
+from rfteach.moments import Moments, add_rows
 from rfteach.processes import process_group
 from rfteach.rbf import NystroemFeatures, RBFRegressor
 from rfteach.ridge import Spectrum, cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path
@@ -1400,3 +1401,66 @@ def test_classes_of_a_stream_may_be_any_labels(classes):
     y = np.resize([each for each in classes][:2], 6)
     model = RandomFeatureRidgeClassifier(alpha=1.0).partial_fit(np.eye(6), y, classes=classes)
     assert model.classes_.tolist() == np.unique(classes).tolist() and set(model.predict(np.eye(6))) <= set(np.unique(classes))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("alpha", ["auto", "gcv"])
+@pytest.mark.parametrize("factor", [1e-4, 1e3, 1e5])
+def test_a_stream_keeps_small_columns_beside_one_in_another_unit(factor, alpha, dtype):
+    """A penalty that is small for metres shrinks kilometres to nothing."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 8))
+    y = X.sum(1) + rng.standard_normal(20_000)
+    X[:, 0] *= factor
+    right = StreamingRidge(alpha, method="qr").fit(X, y).predict(X)
+    found = StreamingRidge(alpha).fit(X.astype(dtype), y.astype(dtype)).predict(X)
+    assert np.abs(found - right).max() < 0.02  # one per cent of what noise makes of it
+
+
+def test_the_least_penalty_knows_units():
+    """The least one with AᵀA + λI ⪰ τD; a part of the largest eigenvalue where columns have one size."""
+    rng = np.random.default_rng(1)
+    unit = torch.from_numpy(10.0 ** rng.uniform(-2, 2, 12))
+    B = torch.from_numpy(rng.standard_normal((300, 13)))
+    B[:, 1] = B[:, 0] + 1e-4 * B[:, 1]
+    for scaled in (False, True):
+        A = B * torch.cat([unit, torch.ones(1)]) if scaled else B
+        sums = Moments(13, False, "cpu")
+        add_rows(sums, A, A[:, :0], None, torch.float32)
+        G = (A[:, :12].T @ A[:, :12]).double()
+        d, top = G.diagonal(), float(torch.linalg.eigvalsh(G)[-1])
+        tau = 2 ** (-46 / 3) * float(torch.linalg.eigvalsh(G / d.sqrt() / d.sqrt()[:, None])[-1])
+        if not scaled:
+            assert sums.floor(12) == pytest.approx(2 ** (-46 / 3))
+            continue
+        least = lambda lam: float(torch.linalg.eigvalsh((G + lam * torch.eye(12) - (tau * d).diag()) / d.sqrt() / d.sqrt()[:, None])[0])
+        found = sums.floor(12) * top
+        assert least(1.01 * found) > 0 > least(0.99 * found)
+
+
+def test_a_stream_says_where_rounding_ends_its_penalties():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((5000, 6)).astype(np.float32)
+    y = X.sum(1) + rng.standard_normal(5000).astype(np.float32)
+    X[:, 1] = X[:, 0] + np.float32(0.003) * X[:, 1]  # of y their difference tells much
+    model = StreamingRidge().fit(X, y)
+    with pytest.warns(LinAlgWarning, match="the best penalty, .*, is the smallest that rounding of the sums .* leaves"):
+        model.alpha_
+    assert StreamingRidge(dtype="float64").fit(X, y).score(X, y) > model.score(X, y) + 0.05  # and says nothing
+    y = X.sum(1)
+    assert StreamingRidge().fit(X, y).score(X, y) > 0.9999  # nor where nothing is to be gained
+
+
+@pytest.mark.parametrize("n", [60, 5000])
+def test_many_outputs_are_left_out_in_blocks(n, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((n, 3)), rng.standard_normal((n, 40))
+    model = RandomFeatureRidge(RandomFourierFeatures(n_components=80, random_state=0))
+    sizes, one = [], Spectrum.leave_one_out
+    monkeypatch.setattr(Spectrum, "leave_one_out", lambda self, U, y, w, lams, *rest: sizes.append(len(U) * len(lams) * y.shape[1])
+                        or one(self, U, y, w, lams, *rest))
+    whole = model.fit(X, Y).cv_errors_
+    with memory_budget(2**20):
+        parts = clone(model).fit(X, Y).cv_errors_
+    np.testing.assert_allclose(parts, whole, rtol=1e-8)
+    assert 8 * min(sizes[-20:]) <= 2**20 and max(sizes) * 8 <= max(2**20, block_bytes("cpu"))
