@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from rfteach.arrays import memory_budget
 from rfteach.kernels import Gaussian
 from rfteach.orderq import feature_matrix, sparse_frequencies
-from rfteach.harfe_regressor import HARFERegressor, _LeaveOneOut
+from rfteach.harfe_regressor import HARFERegressor, _eliminate, _LeaveOneOut
 from rfteach.pursuit import PursuitResult, _Support, _System, cosamp, harfe, htp, omp, prune
 
 PURSUITS = {
@@ -615,6 +615,15 @@ def test_each_output_has_a_say_in_the_sets(unit):
     for outputs in (Y, Y[:, ::-1]):
         model = HARFERegressor(120, order=1, bandwidth=1.0, n_folds=None, random_state=0).fit(X, outputs)
         assert {(0,), (1,)} <= set(model.supports_)
+
+
+def test_sets_of_each_output_are_kept_to_the_last():
+    """The first output has one of forty sets of two columns, the second four."""
+    rng = np.random.default_rng(0)
+    A, label, ones = torch.from_numpy(rng.normal(size=(200, 80))), torch.arange(80) // 2, torch.ones(200).double()
+    Y = torch.stack([A[:, :2].sum(1), A[:, 72:].sum(1)], 1)
+    eight = next(S for S, _ in _eliminate(A, Y, ones, False, label) if len(S) == 16)
+    assert {0, 36, 37, 38, 39} <= set(label[eight].tolist())
 
 
 def test_sets_are_looked_for_though_order_and_bandwidth_are_given():
