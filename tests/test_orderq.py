@@ -689,13 +689,14 @@ def test_terms_of_no_input():
     Q, C = rng.gamma(2.0, size=(6, 2)), rng.normal(size=(2, 3))
     W = np.array([[1.0, 0.0], [0.0, 0.0], [0.5, -2.0]])
     tensors = map(torch.from_numpy, (W, np.zeros(3), C, Q))
-    grid, waves = GridAnova(*tensors, lambda X, W, b: (X @ W.T + b).cos()), WaveAnova(W, C, Quantiles(Q))
+    grid, waves = GridAnova(*tensors, lambda X, W, b: (X @ W.T + b).cos()), WaveAnova(W, C + 0j, Quantiles(Q))
     np.testing.assert_allclose(grid.mean(), waves.mean(), rtol=1e-12)
     assert grid.terms().keys() == waves.terms().keys() == {(0,), (1,), (0, 1)}
     for u, V in waves.terms().items():
         np.testing.assert_allclose(grid.variance(u), V, rtol=1e-9)
     assert grid.variance(()).tolist() == waves.variance(()).tolist() == [0, 0]
-    np.testing.assert_allclose(grid.total(()), grid.mean() ** 2 + grid.whole(), rtol=1e-9)  # the mean square
+    for way in (grid, waves):
+        np.testing.assert_allclose(way.total(()), way.mean() ** 2 + way.whole(), rtol=1e-9)  # the mean square
 
 
 def test_indices_follow_the_weights():
