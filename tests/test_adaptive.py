@@ -246,6 +246,15 @@ def test_weights(friedman):
     np.testing.assert_allclose(a, c, atol=1e-6)
 
 
+def test_a_penalty_that_is_given_does_not_depend_on_the_unit_of_the_weights():
+    rng = np.random.default_rng(0)
+    X, w = rng.uniform(size=(80, 2)), rng.uniform(1, 2, 80)
+    y = np.sin(6 * X[:, 0]) + 0.1 * rng.normal(size=80)
+    m = AdaptiveFeatureRegressor(60, alpha=0.1, max_iter=3, tol=1.0, n_folds=None, random_state=0)
+    one, other = (clone(m).fit(X, y, sample_weight=unit * w).predict(X) for unit in (1.0, 1024.0))
+    np.testing.assert_allclose(other, one, rtol=1e-6)
+
+
 def test_units_do_not_matter(friedman):
     X, y = friedman
     m = AdaptiveFeatureRegressor(n_components=300, random_state=0)

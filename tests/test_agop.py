@@ -1,6 +1,7 @@
 """Recursive feature machines: gradients, rounds and the choice against slow forms, the estimators' contract, edges."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,12 @@ from sklearn.datasets import load_iris, make_friedman1
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
+import rfteach.agop
 from rfteach.agop import RFMClassifier, RFMRegressor, _winner, kernel_gradients, learn_metric, metric_root, outer_product
 from rfteach.agop import rfm_rounds
 from rfteach.arrays import memory_budget
+from rfteach.eigenpro import EigenProRegressor
+from rfteach.kernel_ridge import gram_solve
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Laplacian1, Matern
 
 KERNELS = [Gaussian(1.3), Laplacian(1.3), Laplacian1(1.3), Matern(1.5, 1.3), Matern(2.5, 1.3), Matern(0.8, 1.3), Cauchy(1.3)]
@@ -265,6 +269,14 @@ def test_units_do_not_matter_for_the_choice(seed):
     assert np.allclose(plain.predict(X), other.predict(X * scale + shift), atol=1e-6)
 
 
+def test_a_far_row_does_not_decide_the_unit_of_its_input():
+    X, _ = problem(d=2)
+    y = X.sum(1)
+    X[0, 0] = 1e6
+    M = RFMRegressor(n_rounds=0, alpha=0.1).fit(X, y).metric_
+    assert M[0, 0] > 0.01 * M[1, 1]
+
+
 def test_rows_in_another_order_and_weights():
     X, y = problem()
     plain = RFMRegressor(**FAST).fit(X, y)
@@ -460,6 +472,14 @@ def test_a_wrong_seed_is_refused_whatever_the_solver():
         RFMRegressor(random_state=-1).fit(X, X[:, 0])
 
 
+def test_the_seed_reaches_eigenpro(monkeypatch):
+    monkeypatch.setattr(rfteach.agop, "EigenProRegressor", partial(EigenProRegressor, max_iter=2))
+    X, y = problem(30, 2)
+    model = RFMRegressor(n_rounds=0, alpha=0.1, solver="eigenpro")
+    first, other, again = (clone(model).set_params(random_state=s).fit(X, y).predict(X) for s in (0, 1, 0))
+    assert np.array_equal(first, again) and not np.allclose(first, other)
+
+
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
 def test_missing_labels_are_refused(missing):
     y = np.array(["a"] * 10 + [missing] * 10, dtype=object)
@@ -506,6 +526,19 @@ def test_a_choice_counts_rows_by_their_weights():
     for better, winner in ((1.0, ("full", 1)), (0.01, ("full", 0))):
         w = torch.where(first, better, 1.01 - better).double()
         assert _winner(groups, residuals, w) == winner
+
+
+def test_the_penalty_for_more_rows_has_the_least_weighted_error():
+    """Half of the rows are noise, and have next to no weight."""
+    rng, model = np.random.default_rng(0), RFMRegressor()
+    model.kernel_ = Gaussian(0.3)
+    U, w = torch.from_numpy(rng.uniform(size=(60, 1))), torch.tensor([1.0, 1e-3]).double().repeat_interleave(30)
+    Y = torch.sin(6 * U) + torch.where(w == 1, 0.05, 3.0)[:, None] * torch.from_numpy(rng.normal(size=(60, 1)))
+    K = model.kernel_.gram(U, U)
+    for lam in (1e-6, 1e-3, 1.0):
+        tried = [0.25 * lam, lam, 4 * lam]
+        errors = [float(w @ gram_solve(K, Y, other, w).residuals.square()[:, 0]) for other in tried]
+        assert model._around(U, Y, w, lam)[0] == tried[int(np.argmin(errors))]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController, threadpool_info
 
 from rfteach import arrays
 from rfteach.agop import RFMRegressor
-from rfteach.arrays import as_tensor, memory_budget, needs_grad, random_generator, row_blocks, tiles
+from rfteach.arrays import as_tensor, memory_budget, needs_grad, power_of_two, random_generator, row_blocks, tiles
 from rfteach.arrays import validate_input
 from rfteach.auto import AutoKernelRegressor
 from rfteach.centers import CentersRegressor
@@ -87,6 +87,12 @@ def test_numpy_is_viewed_and_not_written_to():
     T, like = as_tensor(A)
     assert T.data_ptr() == A.ctypes.data
     assert like.restore(T).ctypes.data == A.ctypes.data
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-90, 1e90, 1e200])
+def test_a_unit_is_near_the_largest_entry_where_squares_leave_the_range(size):
+    unit = power_of_two(torch.tensor([size / 3, -size], dtype=torch.float64))
+    assert size / 2 <= unit <= size and np.frexp(unit)[0] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def softmax(q, k, v, **options):
 
 @pytest.mark.parametrize("kind, tilt", FORMS)
 @pytest.mark.parametrize("causal, gated", [(False, False), (True, False), (True, True)])
-@pytest.mark.parametrize("L, S", [(1, 1), (150, 150), (20, 137), (300, 129), (1300, 1300)])
+@pytest.mark.parametrize("L, S", [(1, 1), (5, 9), (9, 5), (150, 150), (20, 137), (300, 129), (1300, 1300)])
 def test_agrees_with_the_recurrence(kind, tilt, causal, gated, L, S):
     q, k, v = data(L, 5, seed=1), data(S, 5, seed=2), data(S, 3, seed=3)
     if kind == "trigonometric":  # denominators must not cancel
@@ -870,15 +870,21 @@ def test_training_redraws_and_drops():
     assert layer.frequencies.shape == (4, 32, 4)
 
 
-def test_a_gated_layer_forgets_as_the_function_does():
+@pytest.mark.parametrize("tilt", [0.0, -0.2])
+def test_a_gated_layer_forgets_as_the_function_does(tilt):
     x = torch.from_numpy(data(2, 40, 16, seed=3)).float()
-    layer = RandomFeatureAttention(16, 4, batch_first=True, n_components=32, random_state=1, causal=True, gated=True)
+    layer = RandomFeatureAttention(16, 4, batch_first=True, n_components=32, random_state=1, causal=True, gated=True, tilt=tilt)
     parts = F.linear(x, layer.in_proj_weight, layer.in_proj_bias).chunk(3, -1)
     q, k, v = (part.unflatten(-1, (4, 4)).transpose(1, 2) for part in parts)
     gate = torch.sigmoid(layer.gate_proj(x)).transpose(1, 2)
-    heads = random_feature_attention(q, k, v, causal=True, gate=gate, frequencies=layer.frequencies)
+    heads = random_feature_attention(q, k, v, causal=True, gate=gate, frequencies=layer.frequencies, tilt=tilt)
     expected = layer.out_proj(heads.transpose(1, 2).flatten(-2))
     assert torch.allclose(layer(x, x, x, need_weights=False)[0], expected, atol=1e-5)
+
+
+def test_a_gated_layer_begins_with_a_long_memory():
+    layer = RandomFeatureAttention(8, 2, causal=True, gated=True)
+    assert (torch.sigmoid(layer.gate_proj.bias) > 0.95).all()
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -917,6 +923,14 @@ def test_small_values_far_from_the_frequencies(causal):
     q, k, v, W = (torch.tensor([[value]]) for value in (5.9, -5.9, 2.0**-31, 11.0))
     o = random_feature_attention(q, k, v, frequencies=W, scale=1.0, causal=causal)
     assert np.isclose(float(o), 2.0**-31, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_denominators_that_single_precision_does_not_have(causal):
+    q, k, v, W = ([[-7.5], [-7.5]], [[-7.5], [-7.4]], [[1.0], [2.0]], [[6.0]])
+    single, double = (random_feature_attention(*(np.array(T, dtype) for T in (q, k, v)), frequencies=np.array(W, dtype), scale=1.0,
+                                               causal=causal) for dtype in ("float32", "float64"))
+    np.testing.assert_allclose(single, double, rtol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # in torch's own forward derivatives

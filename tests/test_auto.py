@@ -623,6 +623,11 @@ def test_the_constant_of_the_other_rows_is_weighted():
     np.testing.assert_allclose(constant_left_out(rows).left_out, slow)
 
 
+def test_the_first_rows_keep_their_part():
+    few = replace(weighted(), part=0.25).first(3)
+    assert len(few) == 3 and few.part == 0.25
+
+
 def test_the_evidence_of_few_rows_is_weighted():
     rows = weighted()
     Z, Y, w = (T.numpy() for T in (rows.Z, rows.Y, rows.w))
@@ -676,3 +681,12 @@ def test_an_average_of_what_shrinks_may_weigh_more_than_one():
     P = np.stack([0 * f, 0.3 * f + 0.05 * rng.standard_normal((60, 1)), 0.3 * f + 0.05 * rng.standard_normal((60, 1))])
     found = combine(P, f + 0.1 * rng.standard_normal((60, 1)), np.ones(60))
     assert found.error < 0.2 and 2 < found.weights.sum() < 4
+
+
+def test_what_is_left_of_an_average_is_weighted_anew():
+    """Two per cent of an average are no member of it."""
+    rng = np.random.default_rng(0)
+    f, g = rng.standard_normal((2, 400, 1))
+    P, Y = np.stack([0 * f, f, 10 * g]), f + 0.1 * g + 0.3 * rng.standard_normal((400, 1))
+    found, alone = combine(P, Y, np.ones(400)), combine(P[:2], Y, np.ones(400))
+    assert found.weights[2] == 0 and found.weights[1] == pytest.approx(alone.weights[1], rel=1e-9)

@@ -38,7 +38,7 @@ from rfteach.bandwidth import (
 )
 from rfteach.centers import CentersRegressor
 from rfteach.conjugate import KernelRidgeRegressor
-from rfteach.distances import draw_pairs, pair_distances
+from rfteach.distances import draw_pairs, order_statistics, pair_distances
 from rfteach.eigenpro import EigenProRegressor
 from rfteach.feature_ridge import RandomFeatureRidge, RandomFeatureRidgeClassifier
 from rfteach.features import RandomFourierFeatures
@@ -157,6 +157,15 @@ def test_a_missed_interval_is_widened(monkeypatch):
         constant = lambda n, m, rng: (torch.full((m,), i), torch.full((m,), j))
         monkeypatch.setattr(rfteach.distances, "draw_pairs", constant)
         np.testing.assert_allclose(median_bandwidth(X, method="exact"), reference(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("rank", [1, 20, 33])
+def test_an_interval_that_begins_right_after_the_rank_is_widened(rank, monkeypatch):
+    X = normal(12, 1)
+    d = np.sort(pdist(X))
+    missed = d[rank - 1] ** 2 * (1 + 1e-6), d[rank + 5] ** 2, torch.float64
+    monkeypatch.setattr(rfteach.distances, "_guess", lambda *args: missed)
+    assert order_statistics(pair_distances(X), (rank,))[0] == pytest.approx(d[rank - 1])
 
 
 @pytest.mark.parametrize("shift, scale", [(0.0, 1.0), (1e4, 1.0), (0.0, 1e30), (0.0, 1e-35)])

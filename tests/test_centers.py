@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import rfteach.centers
 import rfteach.gram
 from rfteach.arrays import memory_budget
-from rfteach.centers import CentersClassifier, CentersRegressor, Projection, projected_steps
+from rfteach.centers import CentersClassifier, CentersRegressor, Projection, begin_at_centers, projected_steps
 from rfteach.eigenpro import EigenProRegressor
 from rfteach.eigenpro_training import parts_in_turn
 from rfteach.feature_ridge import RandomFeatureRidge
@@ -192,6 +192,13 @@ def test_validation_decides():
     assert len(plain.validation_loss_) == 0 and plain.n_iter_ == 8
 
 
+def test_the_last_coefficients_are_kept_where_their_loss_is_less_than_that_of_the_mean():
+    X = np.random.default_rng(0).uniform(size=(5000, 1))
+    model = CentersRegressor(Gaussian(0.3), centers=30, max_iter=2, random_state=0).fit(X, np.sin(6 * X[:, 0]))
+    left = model.left_out_
+    np.testing.assert_allclose(model.predict(X[left.rows]), left.predictions[:, 0], atol=1e-10)
+
+
 def test_pieces():
     X, Y, _ = problem(3000)
     model = CentersRegressor(Laplacian(2.0), centers=100, random_state=0)
@@ -238,6 +245,20 @@ def test_nothing_is_shared_with_the_caller():
     np.testing.assert_array_equal(model.predict(X), before)
 
 
+def test_rows_that_wait_for_more_are_of_the_model():
+    X, Y, _ = problem(90)
+    values = []
+    for overwritten in (False, True):
+        model = CentersRegressor(centers=40, random_state=0)
+        for rows in np.split(np.arange(90), 3):
+            x, y = X[rows], Y[rows]
+            model.partial_fit(x, y)
+            if overwritten:
+                x[:], y[:] = 7, 7
+        values.append(model.predict(X))
+    np.testing.assert_array_equal(*values)
+
+
 def test_pieces_predict_by_the_mean_of_their_second_half():
     """Coefficients after the last step dance about least squares; their mean is nearer, and steps go on from the last."""
     X, Y, Z = problem(3000)
@@ -253,6 +274,36 @@ def test_pieces_predict_by_the_mean_of_their_second_half():
     least = ((model.kernel_(X, Z) @ best - Y) ** 2).mean()
     assert np.mean(seen) - least < (np.mean(last) - least) / 2
     assert len(model.validation_loss_) == 0
+
+
+def test_the_mean_of_a_piece_is_over_its_second_half(monkeypatch):
+    X, Y, Z = problem(40)
+    seen, steps = [], rfteach.centers.projected_steps
+
+    def watched(c, *rest):
+        loss = steps(c, *rest)
+        seen.append(c.clone())
+        return loss
+
+    monkeypatch.setattr(rfteach.centers, "projected_steps", watched)
+    model = CentersRegressor(centers=Z[:5], batch_size=5, delay=1, random_state=0).partial_fit(X, Y)
+    assert len(seen) == 8
+    np.testing.assert_allclose(model.dual_coef_, torch.stack(seen[4:]).mean(0))
+
+
+def test_the_step_is_measured_at_rows_that_are_no_centres(monkeypatch):
+    X, Y, _ = problem(100)
+    seen, made = [], rfteach.centers.preconditioner_for
+    monkeypatch.setattr(rfteach.centers, "preconditioner_for", lambda *args: seen.append(len(args[3][0])) or made(*args))
+    CentersRegressor(centers=30, max_iter=1, random_state=0, **QUIET).fit(X, Y)
+    assert seen == [70]
+
+
+def test_a_bandwidth_is_learned_from_rows_that_are_trained_on():
+    X, Y, _ = (torch.from_numpy(T) for T in problem(100))
+    Y[50:] = torch.nan  # held out
+    descent = begin_at_centers(CentersRegressor(bandwidth="learned", centers=20), X, Y, np.arange(50), seed=0)
+    assert np.isfinite(descent.kernel.bandwidth).all()
 
 
 def test_warnings_name_the_line_that_called(monkeypatch):
@@ -422,6 +473,11 @@ def test_a_part_has_the_most_rows_that_it_may_have():
     """Of large data the most that is held out is not made less by rows that stay in training."""
     numbers = np.random.default_rng(0).permutation(np.r_[np.zeros(10_000, int), np.arange(10_000)])
     assert [held.sum() for held in parts_in_turn(numbers, 2000, 300)] == [300, 300]
+
+
+def test_two_kinds_of_rows_are_held_out_in_turn():
+    numbers = np.arange(20) % 2
+    assert [set(numbers[held]) for held in parts_in_turn(numbers, 5)] == [{0}, {1}]
 
 
 @pytest.mark.parametrize("model", [CentersRegressor, EigenProRegressor])

@@ -158,6 +158,12 @@ def test_the_error_is_within_its_bounds_for_each_tolerance():
     assert at_rows == sorted(at_rows, reverse=True)
 
 
+def test_the_bound_of_the_error_does_not_depend_on_the_unit_of_the_weights():
+    X, Y, w = problem()
+    bounds = [gram_cg(Laplacian(), X, Y[:, 0], 0.1 * u, u * w, n_landmarks=0).error_bound for u in (1.0, 100.0)]
+    assert bounds[1] == pytest.approx(bounds[0], rel=0.01)
+
+
 def test_a_warning_names_tol_and_max_iter_and_the_best_iterate_comes_back():
     X, Y, w = problem()
     with pytest.warns(ConvergenceWarning, match=r"after 3 steps \(max_iter=3\).* above tol=0.001"):
@@ -166,6 +172,14 @@ def test_a_warning_names_tol_and_max_iter_and_the_best_iterate_comes_back():
     with pytest.warns(ConvergenceWarning):
         one = gram_cg(Laplacian(), X, Y, 0.01, w, n_landmarks=0, max_iter=1)
     assert one.residual > found.residual
+
+
+def test_max_iter_of_the_estimator_ends_its_steps(monkeypatch):
+    monkeypatch.setattr(rfteach.conjugate, "_ROWS", 50)
+    X, Y, w = problem()
+    model = KernelRidgeRegressor(Laplacian(), alpha=0.01, n_landmarks=0, max_iter=3)
+    with pytest.warns(ConvergenceWarning, match="max_iter=3"):
+        assert model.fit(X, Y, w).n_iter_ == 3
 
 
 def test_where_rounding_ends_it():

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import card
 import numpy as np
@@ -35,7 +36,7 @@ from rfteach.centers import CentersClassifier, CentersRegressor
 from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
 from rfteach.eigenpro_engine import (FeatureSpace, KernelSpace, Rows, most_directions, open_space, plan, preconditioner_for,
                                      subsample_size)
-from rfteach.eigenpro_training import flat, risen, stalled
+from rfteach.eigenpro_training import Best, flat, risen, slow_down, stalled
 from rfteach.features import RandomFourierFeatures
 from rfteach.kernels import Cauchy, Gaussian, Laplacian, Matern
 from rfteach.preconditioning import (
@@ -544,6 +545,11 @@ def test_losses_are_those_before_each_step():
     assert all(second >= 0 for second in model.history_["seconds"])
 
 
+def test_a_short_last_batch_takes_a_shorter_step():
+    model = regressor(1, kernel="gaussian", bandwidth=1e-4, n_eigen=0, batch_size=4, step_size=0.3)
+    np.testing.assert_allclose(model.fit(X0[:5], np.ones(5)).dual_coef_, 0.3 / 4)  # rows do not know of each other
+
+
 # ------------------------------------------------------------------ caches
 
 
@@ -677,6 +683,13 @@ def test_validation_rows_of_the_classifier():
     two = names == "setosa"
     model = classifier(8).fit(X[:100], two[:100], X[100:], two[100:])
     assert model.history_["validation_error"][-1] == 0
+
+
+def test_labels_are_counted_as_wrong_with_the_intercept():
+    """Before the first step that is all there is: the rarer label is wrong."""
+    labels = np.arange(90) % 3 > 0
+    model = classifier(1, fit_intercept=True, batch_size=90).fit(X0, labels)
+    np.testing.assert_allclose(model.history_["train_error"], [1 / 3])
 
 
 def test_digits():
@@ -1502,6 +1515,14 @@ def test_checkpoint_with_early_stop(tmp_path):
         assert model.n_iter_ == whole.n_iter_
 
 
+def test_a_checkpoint_knows_that_the_step_was_halved(tmp_path, monkeypatch):
+    monkeypatch.setattr(eigenpro_engine, "largest_step", lambda *args: 1e3)
+    with pytest.warns(ConvergenceWarning, match="starts again with half the step"):
+        first = regressor(2, checkpoint=tmp_path / "run").fit(X0, Y0)
+    again = regressor(3, checkpoint=tmp_path / "run").fit(X0, Y0)  # warns of nothing
+    assert again.n_iter_ == 3 and again.step_factor_ == first.step_factor_ < 1
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -1887,6 +1908,12 @@ def test_warm_start_that_diverges_goes_back_to_the_earlier_fit():
 def test_a_piece_of_one_batch_with_a_step_that_is_too_large():
     with pytest.raises(ValueError, match="diverges with step_size"):
         regressor(step_size=1e6, batch_size=len(X0)).partial_fit(X0, Y0)
+
+
+def test_no_step_is_halved_for_ever():
+    descent = SimpleNamespace(P=None, batch_size=1, given=False, step=1.0, factor=1.5e-6)
+    with pytest.raises(ValueError, match="diverges with every step"):
+        slow_down(descent)
 
 
 def test_automatic_step_survives_a_subsample_that_knows_nothing():
@@ -2442,6 +2469,16 @@ def test_partial_fit_after_early_stopping():
     np.testing.assert_array_equal(model.X_fit_[-20:], T0)
 
 
+def test_pieces_go_on_from_what_predicts():
+    """After early stopping that is a mean over steps. Of rows far off, at the intercept, nothing is to be learned."""
+    noisy = Y0 + np.random.default_rng(0).normal(size=90)
+    model = regressor(20, kernel="gaussian", early_stopping=True, fit_intercept=True).fit(X0, noisy)
+    before = model.predict(X0)
+    model.partial_fit(X0 + 1e4, np.full(90, model.intercept_))
+    assert model.n_iter_ > 1
+    np.testing.assert_allclose(model.predict(X0), before, atol=1e-10)
+
+
 def test_warm_start_remembers_the_best_epoch():
     noisy = Y0 + np.random.default_rng(0).normal(size=90)
     model = regressor(100, early_stopping=True, warm_start=True, n_iter_no_change=3, batch_size=16)
@@ -2450,6 +2487,10 @@ def test_warm_start_remembers_the_best_epoch():
         model.fit(X0, noisy, T0, clean)
         error = np.mean((model.predict(T0) - clean) ** 2)
         assert error == pytest.approx(min(model.history_["validation_error"]))
+
+
+def test_losses_of_an_earlier_fit_do_not_count():
+    assert Best(5.0, torch.zeros(1), skip=2).losses({"validation_loss": [1.0, 2.0, 3.0]}) == [5.0, 3.0]
 
 
 def test_refused_call_changes_nothing():

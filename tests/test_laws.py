@@ -125,6 +125,13 @@ def test_degrees_that_do_not_exist_are_zero():
     assert 12 < np.count_nonzero(few.recurrence(40)[1]) < 30  # what three terms can evaluate
 
 
+@pytest.mark.parametrize("law", [stats.norm(), SAMPLE], ids=["norm", "sample"])
+def test_degrees_are_there_as_they_are_asked_for(law):
+    law = Law(law)
+    for p in range(1, 20):
+        assert [len(numbers) for numbers in law.recurrence(p)] == [p + 1] * 2
+
+
 def rows(n, seed=0):
     rng = np.random.default_rng(seed)
     return np.c_[rng.normal(2, 3, n), rng.exponential(0.5, n), rng.choice(SAMPLE, n), rng.integers(0, 2, n)]
@@ -328,11 +335,12 @@ def test_a_density_that_does_not_end_is_refused():
         Law(stats.vonmises(2.0)).recurrence(3)
 
 
-def test_a_shifted_law_is_another_law():
+@pytest.mark.parametrize("other", [stats.norm(3, 1), stats.norm(0, 2)])
+def test_a_law_that_is_shifted_or_scaled_is_another_law(other):
     X = np.random.default_rng(0).normal(size=(60, 2))
     model = SparsePCE(2, laws=stats.norm()).fit(X, X[:, 0] + X[:, 0] * X[:, 1])
     with pytest.raises(ValueError, match="under other laws"):
-        sobol_indices(model, laws=stats.norm(3, 1), method="analytic")
+        sobol_indices(model, laws=other, method="analytic")
 
 
 def test_quantiles_of_a_sample():

@@ -689,12 +689,14 @@ def test_terms_of_no_input():
     Q, C = rng.gamma(2.0, size=(6, 2)), rng.normal(size=(2, 3))
     W = np.array([[1.0, 0.0], [0.0, 0.0], [0.5, -2.0]])
     tensors = map(torch.from_numpy, (W, np.zeros(3), C, Q))
-    grid, waves = GridAnova(*tensors, lambda X, W, b: (X @ W.T + b).cos()), WaveAnova(W, C, Quantiles(Q))
+    grid, waves = GridAnova(*tensors, lambda X, W, b: (X @ W.T + b).cos()), WaveAnova(W, C + 0j, Quantiles(Q))
     np.testing.assert_allclose(grid.mean(), waves.mean(), rtol=1e-12)
     assert grid.terms().keys() == waves.terms().keys() == {(0,), (1,), (0, 1)}
     for u, V in waves.terms().items():
         np.testing.assert_allclose(grid.variance(u), V, rtol=1e-9)
     assert grid.variance(()).tolist() == waves.variance(()).tolist() == [0, 0]
+    for way in (grid, waves):
+        np.testing.assert_allclose(way.total(()), way.mean() ** 2 + way.whole(), rtol=1e-9)  # the mean square
 
 
 def test_indices_follow_the_weights():
@@ -801,6 +803,13 @@ def test_errors_of_tolerances_are_mean_squares_in_the_units_of_y(fit_intercept):
         model = SRFERegressor(100, random_state=0, fit_intercept=fit_intercept).fit(rows, targets, w)
         np.testing.assert_allclose(error_in_use(model), np.atleast_1d(model.errors_["expansion"]), rtol=1e-9)
         np.testing.assert_allclose(error_in_use(model), model.cv_errors_.min(-1, keepdims=targets.ndim == 1))
+
+
+def test_without_an_intercept_tolerances_are_parts_of_the_mean_square():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = 10 + X[:, 0]
+    model = SRFERegressor(50, fit_intercept=False, random_state=0).fit(X, y)
+    assert model.tolerances_[0] == 1 and model.cv_errors_[0] == pytest.approx(np.mean(y**2))  # of the solution zero
 
 
 def test_errors_are_those_of_the_tolerance_in_use():
@@ -991,9 +1000,10 @@ def test_a_plane_is_as_straight_as_its_rows(model):
     assert ((low <= y) & (y <= high)).mean() > 0.8
     assert np.square(noisy.predict(new) - y).mean() < 2 * noisy.error_
     if noisy.activation_ != "tanh":
-        found = sobol_indices(exact, bounds=[[-1.0, 3.0]] * 2, method="analytic")
-        assert found.variance == pytest.approx(10 * 16 / 12, rel=1e-9)
-        np.testing.assert_allclose(found.first, [0.9, 0.1], rtol=1e-9)
+        for end, tolerance in ((2.0, 1e-9), (50.0, 1e-5)):  # as far as the rows, and beyond the reach of waves
+            found = sobol_indices(exact, bounds=[[1 - end, 1 + end]] * 2, method="analytic")
+            assert found.variance == pytest.approx(10 * end**2 / 3, rel=tolerance)
+            np.testing.assert_allclose(found.first, [0.9, 0.1], rtol=tolerance)
 
 
 def test_counts_that_were_not_there():

@@ -469,6 +469,13 @@ def test_constant_column(c, dtype):
         assert abs(pca.components_[:, 1]).max() < 1e-12
 
 
+@pytest.mark.parametrize("c", [1.0, -1.0])
+def test_a_column_that_is_constant_up_to_rounding(c):
+    A = np.random.default_rng(0).standard_normal((500, 3))
+    A[:, 1] = np.where(np.arange(500) % 2, c, np.nextafter(c, 2 * c))
+    assert GradientPCA().fit(A).n_components_ == 2
+
+
 def test_many_rows_far_away():
     """Rounding of the mean does not grow with the number of rows."""
     rng = np.random.default_rng(0)

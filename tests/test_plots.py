@@ -98,6 +98,14 @@ def test_series_get_their_own_colour_and_marker(ax):
     assert [line.get_color() for line in drawn] == list(COLORS[:3])
 
 
+def test_more_series_than_colours(ax):
+    x, y = noisy_power_law()
+    for factor in range(len(COLORS) + 1):
+        plot_rate(ax, x, (factor + 1) * y)
+    first, last = (ax.containers[i].lines[0] for i in (0, -1))
+    assert first.get_color() == last.get_color()
+
+
 @pytest.mark.parametrize("top", [50, 500, 1e6])
 def test_tick_labels_are_few_and_do_not_overlap(ax, top):
     x = np.geomspace(10, top, 5)

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from rfteach.arrays import memory_budget
 from rfteach.kernels import Gaussian
 from rfteach.orderq import feature_matrix, sparse_frequencies
-from rfteach.harfe_regressor import HARFERegressor, _LeaveOneOut
+from rfteach.harfe_regressor import HARFERegressor, _eliminate, _LeaveOneOut
 from rfteach.pursuit import PursuitResult, _Support, _System, cosamp, harfe, htp, omp, prune
 
 PURSUITS = {
@@ -223,7 +223,14 @@ def test_symmetries(name):
         np.testing.assert_allclose(run(A, 1e3 * y, 6).coef, 1e3 * c, atol=1e3 * tolerance)
 
 
-@pytest.mark.parametrize("unit", [1e-3, 1e3, 1e-120, 1e120])
+@each
+def test_residuals_are_in_the_units_of_y(name):
+    A, y, _ = gaussian_problem(noise=0.3)
+    run = PURSUITS[name]
+    np.testing.assert_allclose(run(A, 1e100 * y, 6).residuals, 1e100 * run(A, y, 6).residuals, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e3, 1e-90, 1e90, 1e-120, 1e120])
 def test_units_of_the_matrix(unit):
     """A, λ and μ scaled together: (uA, u²λ, μ/u²) gives c/u, also where squares would overflow."""
     A, y = wave_problem()
@@ -597,6 +604,32 @@ def test_units_of_the_targets(unit):
     p, error = model.fit(X, y).predict(X), model.loo_error_
     np.testing.assert_allclose(model.fit(X, unit * y).predict(X) / unit, p, atol=1e-8)
     assert model.loo_error_ == pytest.approx(error, rel=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e3])
+def test_each_output_has_a_say_in_the_sets(unit):
+    """Whatever its unit, and whether it is the first or not."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (120, 6))
+    Y = np.c_[np.sin(2 * X[:, 0]), unit * (np.sin(2 * X[:, 1]) + 0.1 * rng.normal(size=120))]
+    for outputs in (Y, Y[:, ::-1]):
+        model = HARFERegressor(120, order=1, bandwidth=1.0, n_folds=None, random_state=0).fit(X, outputs)
+        assert {(0,), (1,)} <= set(model.supports_)
+
+
+def test_sets_of_each_output_are_kept_to_the_last():
+    """The first output has one of forty sets of two columns, the second four."""
+    rng = np.random.default_rng(0)
+    A, label, ones = torch.from_numpy(rng.normal(size=(200, 80))), torch.arange(80) // 2, torch.ones(200).double()
+    Y = torch.stack([A[:, :2].sum(1), A[:, 72:].sum(1)], 1)
+    eight = next(S for S, _ in _eliminate(A, Y, ones, False, label) if len(S) == 16)
+    assert {0, 36, 37, 38, 39} <= set(label[eight].tolist())
+
+
+def test_sets_are_looked_for_though_order_and_bandwidth_are_given():
+    X = np.random.default_rng(0).uniform(-1, 1, (100, 6))
+    model = HARFERegressor(120, order=1, bandwidth=1.0, n_folds=None, random_state=0).fit(X, np.sin(2 * X[:, 2]))
+    assert (2,) in model.supports_ and len(model.supports_) < 6
 
 
 def test_units_of_the_inputs():

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 import warnings
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -40,7 +41,7 @@ from rfteach.kernel_ridge import gram_solve
 from rfteach.moments import Moments, add_rows
 from rfteach.processes import process_group
 from rfteach.rbf import NystroemFeatures, RBFRegressor
-from rfteach.ridge import Spectrum, cholesky, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path
+from rfteach.ridge import Spectrum, centred, cholesky, factorise, loo_error, pinv_solve, raised_cholesky, ridge, ridge_path
 from rfteach.streaming import Stream, StreamingRidge, _left_errors
 
 METHODS = ["auto", "cholesky", "qr", "svd"]
@@ -256,6 +257,22 @@ def test_path(monkeypatch):
     assert two.loo == pytest.approx(path.loo[:3])
 
 
+def test_a_path_keeps_its_penalties():
+    lams = np.array([0.1, 1.0])
+    path = ridge_path(*system(5, 2), lams)
+    lams *= 2
+    assert path.lams.tolist() == [0.1, 1.0]
+
+
+def test_targets_that_columns_meet_leave_nothing_to_the_evidence():
+    """Beside as many columns as rows, what is left of y² is rounding."""
+    B, w = torch.from_numpy(np.c_[system(5, 10)]), torch.ones(5).double()
+    spectrum, _ = factorise(*centred(B, w, 10, False), w, False, True)
+    lams = spectrum.grid(1e-12)
+    rounded, exact = (replace(spectrum, y2=torch.full_like(spectrum.y2, left)) for left in (1e-10, 0.0))
+    torch.testing.assert_close(rounded.evidence(lams), exact.evidence(lams))
+
+
 @pytest.mark.parametrize("call, error, message", [
     (lambda A, y: ridge(A, y, -1), ValueError, "lam must be a number in .0, inf., got -1"),
     (lambda A, y: ridge(A, y, np.inf), ValueError, "lam must be a number in .0, inf., got inf"),
@@ -358,6 +375,25 @@ def test_merged_halves_are_the_whole(method):
     again = pickle.loads(pickle.dumps(merged)).partial_fit(A, y)
     np.testing.assert_allclose(again.coef_, StreamingRidge(0.2 / 2, method=method).fit(
         np.r_[A, A], np.r_[y, y]).coef_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["gram", "qr"])
+def test_a_merge_forgets_what_was_solved_before(method):
+    A, y = system(60, 3)
+    one, other = (StreamingRidge(0.1, method=method).fit(A[rows], y[rows]) for rows in blocks(60, 30))
+    before = one.coef_, one.left_out_
+    one.merge(other)
+    np.testing.assert_allclose(one.coef_, StreamingRidge(0.1, method=method).fit(A, y).coef_)
+    assert not np.allclose(one.coef_, before[0]) and len(before[1].w) == 30 and len(one.left_out_.w) == 60
+
+
+@pytest.mark.parametrize("method", ["gram", "qr"])
+def test_a_merge_counts_the_rows_of_both(method):
+    """As many as generalised cross-validation compares with the degrees of freedom."""
+    A, noise = system(60, 25)
+    y = A.sum(1) + 5 * noise
+    fit = lambda rows: StreamingRidge("gcv", method=method).fit(A[rows], y[rows])
+    np.testing.assert_allclose(fit(slice(30)).merge(fit(slice(30, 60))).coef_, fit(slice(60)).coef_, atol=1e-9)
 
 
 def test_streaming_against_scikit_learn_and_its_choice_of_the_penalty():
@@ -543,10 +579,13 @@ def test_single_precision_does_not_shift_the_mean(size):
     lambda: RandomFeatureRidge(FunctionTransformer(), 1.0, solver="gram")], ids=["gram", "qr", "features"])
 @pytest.mark.parametrize("blocks", [None, 1, 4, 300])
 def test_a_mean_of_y_that_is_far_off_takes_no_digits(model, blocks):
-    """In float32 seconds since 1970 are 128 apart; where rows are in float32, too, at once and in blocks, also of a single row."""
+    """In float32 seconds since 1970 are 128 apart; where rows are in float32, too, at once and in blocks, also of a single row.
+
+    Nor does it where another output has none.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4)).astype("f4")
-    y = X @ rng.normal(size=4) + rng.normal(size=300) + 1.7e9
+    y = (X @ rng.normal(size=4) + rng.normal(size=300))[:, None] + [0.0, 1.7e9]
     expected, fit = Ridge(1.0).fit(X.astype(float), y), model()
     for rows in np.array_split(np.arange(300), blocks or 1):
         fit = fit.partial_fit(X[rows], y[rows]) if blocks else fit.fit(X, y)
@@ -936,6 +975,12 @@ def test_a_block_without_rows_or_weight_adds_nothing(make):
         make().fit(X, y, sample_weight=np.zeros(40))
 
 
+def test_rows_without_weight_are_not_counted_beside_others():
+    A, y = system(100, 25)
+    with_them = StreamingRidge("gcv").partial_fit(A, y, np.repeat([1.0, 0.0], [40, 60]))
+    np.testing.assert_allclose(with_them.coef_, StreamingRidge("gcv").partial_fit(A[:40], y[:40]).coef_, atol=1e-9)
+
+
 # ------------------------------------------------------------------ memory, processes
 
 
@@ -1254,6 +1299,16 @@ def test_rows_left_out_of_a_stream_follow_its_penalty():
     said = model.set_params(alpha=30.0).left_out_.predictions
     assert not np.allclose(said, first)
     np.testing.assert_allclose(said, StreamingRidge(30.0).fit(X, y).left_out_.predictions)
+
+
+def test_a_later_copy_of_the_last_row_that_was_drawn_adds_to_its_weight():
+    A, y = system(3300, 2)
+    model = StreamingRidge(1.0)
+    for rows in blocks(3300, 1100):
+        model.partial_fit(A[rows], y[rows])
+    left = model.left_out_
+    again = model.partial_fit(left.inputs[-1:], left.targets[-1:, 0]).left_out_
+    assert left.w.max() == 1 and again.w.tolist() == [1] * 999 + [2]
 
 
 def test_merged_sums_know_the_coarser_rounding():

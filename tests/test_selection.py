@@ -78,6 +78,13 @@ def test_residuals_are_those_of_refits():
     assert not residuals[seen].isnan().any()
 
 
+def test_rows_are_left_out_in_double_precision():
+    seen, (X, Y, w) = [], table(6)
+    fit = lambda X, Y, w: seen.append(X.dtype) or (lambda T: seen.append(T.dtype) or torch.zeros(len(T), 1))
+    left_out_residuals(fit, X.float(), Y, w, left_out_parts(6))
+    assert set(seen) == {torch.float64}
+
+
 def test_refits_are_fits_without_folds_of_rows_and_weights():
     X, Y, w = table(40, 3)
     model = MODELS["harfe"]
@@ -133,6 +140,18 @@ def test_the_constant_stays_for_half_a_standard_error():
         found = choose((squares - gain).sqrt(), X, Y, w, iter(parts))
         assert found.names == [name]
         torch.testing.assert_close(found.errors["expansion"], share @ (squares - gain))
+
+
+def test_a_plane_gives_way_to_an_expansion_that_is_hardly_better():
+    X, Y, w, parts, *_ = noise()
+    Y = Y + 3 * X[:, :1]
+    residuals = choose(torch.full_like(Y, 100.0), X, Y, w, parts).residuals  # of the plane
+    squares, share = residuals.square(), w / w.sum()
+    shift = torch.from_numpy(np.where(np.arange(40) % 2, 1.0, -1.0))[:, None] * squares.min() / 4
+    shift -= share @ shift
+    gain = 0.1 * (share.square() @ shift.square()).sqrt()
+    for better, name in ((-gain, "plane"), (gain, "expansion")):
+        assert choose((squares - shift - better).sqrt(), X, Y, w, parts).names == [name]
 
 
 def test_three_quarters_of_the_rows_outvote_the_mean():

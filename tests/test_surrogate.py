@@ -1211,6 +1211,13 @@ def test_bounds_belong_to_the_model():
     np.testing.assert_array_equal(model.predict(X), before)
 
 
+def test_rows_left_out_are_judged_within_the_bounds_of_all():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.exp(X[:, 0]) + X[:, 1]
+    model = SparsePCE(3).fit(X, y)
+    assert model.errors_["expansion"] == pytest.approx(SparsePCE(3, bounds=model.bounds_).fit(X, y).errors_["expansion"])
+
+
 def test_a_projected_plane():
     rng = np.random.default_rng(5)
     X = rng.random((40, 6))
@@ -1222,6 +1229,14 @@ def test_a_projected_plane():
     T = np.c_[np.ones(40), X]
     assert np.ptp(p[:, 0] - T @ np.linalg.lstsq(T, p[:, 0], rcond=None)[0]) < 1e-9  # linear in X
     assert ProjectedSurrogate(budget=6, n_folds=None, random_state=0).fit(X, y).chosen_ == "expansion"
+
+
+def test_a_far_row_does_not_widen_the_search():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.sin(X[:, 0])
+    X[0, 0] = 1e6
+    model = ProjectedSurrogate(n_reduced=1, budget=4, n_folds=None, random_state=0).fit(X, y)
+    assert (model.theta_["bandwidth"] < 1000).all()
 
 
 def test_the_error_is_a_share_of_the_weighted_variance():

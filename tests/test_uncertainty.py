@@ -91,6 +91,21 @@ def test_evidence_finds_noise_and_scale():
     assert abs(np.mean(lam) - np.log(0.25 / 0.49)) < 4 * np.std(lam) / 60**0.5 + 0.1  # the mode, to a twentieth of a decade
 
 
+@pytest.mark.parametrize("k, fit_intercept, unit", [(None, False, 1.0), (None, True, 1.0), (2, True, 2.0**400)])
+def test_evidence_is_the_density_of_the_targets(k, fit_intercept, unit):
+    """By its matrices; where an intercept is fitted, the integral over all constants."""
+    A, y, w = table(20, 3, k)
+    found, right, one = posterior(A, unit * y, 0.7, w=w, fit_intercept=fit_intercept), 0.0, np.ones(20)
+    for t, noise in zip(unit * y.reshape(20, -1).T, np.atleast_1d(found.noise)):
+        P = np.linalg.inv(noise * (np.diag(1 / w) + A @ A.T / 0.7))
+        right += 0.5 * np.linalg.slogdet(P / (2 * np.pi))[1]
+        if fit_intercept:
+            right -= 0.5 * np.log(one @ P @ one / (2 * np.pi))
+            t = t - one @ P @ t / (one @ P @ one)
+        right -= 0.5 * t @ P @ t
+    assert found.log_evidence == pytest.approx(right, abs=1e-6)
+
+
 def test_units_outputs_and_order():
     A, Y, w = table(k=2)
     found, order = posterior(A, Y, w=w), np.random.default_rng(3).permutation(len(A))
@@ -1073,10 +1088,12 @@ def test_probabilities_of_centres():
 
 
 def test_the_noise_has_the_unit_of_the_weights():
+    """And deviations, of which the constant has a part, have none."""
     rng = np.random.default_rng(0)
     X, y, w = rng.normal(size=(40, 3)), rng.normal(size=40), rng.uniform(0.5, 2, 40)
-    one, other = (RandomFeatureRidge(FunctionTransformer(), 0.5 * c).fit(X, y, sample_weight=c * w).law_ for c in (1.0, 2.0**300))
-    np.testing.assert_allclose(other.noise / 2.0**300, one.noise, rtol=1e-9)
+    one, other = (RandomFeatureRidge(FunctionTransformer(), 0.5 * c).fit(X, y, sample_weight=c * w) for c in (1.0, 2.0**300))
+    np.testing.assert_allclose(other.law_.noise / 2.0**300, one.law_.noise, rtol=1e-9)
+    np.testing.assert_allclose(other.predict(X, return_std=True), one.predict(X, return_std=True), rtol=1e-9)
 
 
 def test_errors_count_copies_by_their_weights():
