@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from scipy.stats import binom
 from sklearn.base import clone
 
-from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, one_pool, random_generator
+from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, one_pool, random_generator, refuse_masked
 from .checks import choice, flag, integer, not_converged, number
 from .copies import merge_copies, row_groups
 from .distances import draw_pairs, order_statistics, pair_distances
@@ -332,6 +332,7 @@ def numeric_targets(y: ArrayLike, n: int) -> torch.Tensor:
     """Targets of n rows as a tensor (n, k); labels that are strings become a column of ±1 for each class."""
     if y is None:
         raise ValueError("bandwidths are learned from targets, but y is None")
+    refuse_masked(y, "y")
     if not isinstance(y, torch.Tensor):
         labels = np.asarray(y)
         words = [isinstance(label, str) for label in labels.flat]
@@ -655,10 +656,10 @@ def fit_kernel(
             f"bandwidth={bandwidth!r} is unknown{hint}; expected a number, one number per input, 'loo', "
             "'median' or 'learned'"
         )
-    if by_targets(bandwidth) and y is None:
-        raise ValueError(f"bandwidth={bandwidth!r} is taken from data, but no y came with it; pass y, or a number")
     if bandwidth != "learned" and isinstance(kernel, Kernel):
         return kernel
+    if by_targets(bandwidth) and y is None:
+        raise ValueError(f"bandwidth={bandwidth!r} is taken from data, but no y came with it; pass y, or a number")
     if bandwidth == "median":
         return family.set_params(bandwidth=median_bandwidth(X, norm=family.norm))
     if bandwidth == "loo":

@@ -201,14 +201,17 @@ class Moments(_Summed):
     def floor(self, N: int) -> float:
         """Smallest penalty, relative to the largest eigenvalue, that rounding leaves meaningful for the first N columns."""
         part = self.eps ** (2 / 3)
-        G = self._system()[:N, :N]
-        d = G.diagonal().clamp(min=0)
+        G, d = self._system()[:N, :N], self.squares(N)
         if not d.max() > 100 * d.where(d > 0, math.inf).min():  # columns of about one size
             return part
         G, unit = symmetric_(G.clone()), d.sqrt().where(d > 0, 1)
         top, nu = (float(torch.linalg.eigvalsh(T)[-1]) for T in (G, G / unit / unit[:, None]))
         least = float(torch.linalg.eigvalsh((part * nu * d).diag() - G)[-1])
         return min(max(least / top, 1e-13), part)  # the eigenvectors of G are right to less
+
+    def squares(self, N: int) -> torch.Tensor:
+        """Sums (N,) of the squares of the first columns."""
+        return self._system().diagonal()[:N].clamp(min=0)
 
     def _system(self):
         """AᵀA, Aᵀy and yᵀy in the lower triangle of one matrix."""
@@ -269,6 +272,10 @@ class Triangle(Sharing):
     def floor(self, N: int) -> float:
         """Smallest penalty, relative to the largest eigenvalue, that rounding leaves meaningful for the first N columns."""
         return (self.eps * N) ** 2
+
+    def squares(self, N: int) -> torch.Tensor:
+        """Sums (N,) of the squares of the first columns."""
+        return self._centred(N)[0].square().sum(0)
 
     def empty(self) -> Self:
         """The factor of no rows, of the same kind."""

@@ -46,12 +46,13 @@ def _solve_sums(sums, N, alpha, alphas, drawn):
         spectrum = sums.spectrum(N)
         lams = spectrum.grid(sums.floor(N)) if alphas is None else alphas
         errors = _left_errors(spectrum, *drawn(), lams) if alpha == "auto" else spectrum.gcv(lams)
-        best, said = spectrum.best(errors, lams), errors.mean(1)
+        best = spectrum.best(errors, lams)
         alpha = float(lams[best])
-        if alphas is None and best == len(lams) - 1 and 1e-4 * said[0] < said[best] < 0.99 * said[best - 1]:
+        if alphas is None and _cut_off(sums, spectrum, errors, lams, best):
+            ways = ["products in float64"] * (sums.eps > 1e-10) + ["transformations ('qr')"] * isinstance(sums, Moments)
             warnings.warn(
-                f"the best penalty, {alpha:.2g}, is the smallest that rounding of the sums (relative {sums.eps:.1e}) leaves, and a "
-                "smaller one might be better; take products in float64, or transformations ('qr')",
+                f"a penalty below {float(lams[-1]):.2g}, the smallest that rounding of the sums (relative {sums.eps:.1e}) leaves, may be "
+                f"better; take {', '.join([*ways, 'columns of one scale'])}",
                 LinAlgWarning,
                 stacklevel=5,
             )
@@ -66,6 +67,17 @@ def _solve_sums(sums, N, alpha, alphas, drawn):
                 stacklevel=5,
             )
     return c, means[N:] - means[:N] @ c, alpha
+
+
+def _cut_off(sums, spectrum, errors, lams, best):
+    """Whether errors still fall at the last penalty, or that is above the squares of a column that varies."""
+    N, variances = len(spectrum.V), spectrum.z.square().sum(0) + spectrum.y2
+    said = (errors / variances.where(variances > 0, 1)).sum(1)
+    falls = best == len(lams) - 1 and 1e-4 * said[0] < said[best] < 0.99 * said[best - 1]
+    squares = sums.squares(N)
+    varies = squares > sums.weight * (1e-6 * spectrum.means[:N]) ** 2
+    uneven = squares.max() > 100 * squares.where(varies, torch.inf).min()
+    return bool(falls) or bool(uneven) and bool((varies & (squares < lams[-1])).any())
 
 
 def _left_errors(spectrum, B, v, Y, w, lams):

@@ -767,6 +767,9 @@ def test_loo_among_the_words():
         assert clone(model).set_params(kernel=Laplacian1(0.7)).fit(X, y).kernel_.bandwidth == 0.7
     with pytest.raises(ValueError, match="bandwidth='loo' is taken from data, but no y came with it"):
         fit_kernel("gaussian", "loo", X)
+    assert fit_kernel(Laplacian1(0.7), "loo", X).bandwidth == 0.7
+    with pytest.raises(ValueError, match="y is a masked array"):
+        loo_bandwidth(X, np.ma.masked_array(labels, y > 0.5))
     with pytest.raises(ValueError, match="n_subsample must be .*2.*, got 1"):
         loo_bandwidth(X, y, n_subsample=1)
     with pytest.raises(ValueError, match="X and y must have as many rows, got 150 and 149"):

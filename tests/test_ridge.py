@@ -1499,7 +1499,7 @@ def test_a_stream_says_where_rounding_ends_its_penalties():
     y = X.sum(1) + rng.standard_normal(5000).astype(np.float32)
     X[:, 1] = X[:, 0] + np.float32(0.003) * X[:, 1]  # of y their difference tells much
     model = StreamingRidge().fit(X, y)
-    with pytest.warns(LinAlgWarning, match="the best penalty, .*, is the smallest that rounding of the sums .* leaves"):
+    with pytest.warns(LinAlgWarning, match="a penalty below .*, the smallest that rounding of the sums .* leaves, may be better; take products in float64"):
         model.alpha_
     assert StreamingRidge(dtype="float64").fit(X, y).score(X, y) > model.score(X, y) + 0.05  # and says nothing
     y = X.sum(1)
@@ -1519,3 +1519,17 @@ def test_many_outputs_are_left_out_in_blocks(n, monkeypatch):
         parts = clone(model).fit(X, Y).cv_errors_
     np.testing.assert_allclose(parts, whole, rtol=1e-8)
     assert 8 * min(sizes[-20:]) <= 2**20 and max(sizes) * 8 <= max(2**20, block_bytes("cpu"))
+
+
+@pytest.mark.parametrize("dtype, factor", [("float64", 1e7), ("float64", 1e10), ("float32", 1e8)])
+def test_a_stream_says_where_a_column_is_too_small_for_its_sums(dtype, factor):
+    """In any unit of the targets, and beside an output that tells nothing; orthogonal transformations have the digits."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((2000, 3)) * [factor, 1, 1]
+    y = A[:, 1] + A[:, 2] + 0.3 * rng.standard_normal(2000)
+    for Y in (y, np.stack([y, 1e6 * rng.standard_normal(2000)], 1)):
+        with pytest.warns(LinAlgWarning, match="a penalty below .* may be better; take .*columns of one scale"):
+            StreamingRidge().fit(A.astype(dtype), Y.astype(dtype)).alpha_
+    assert StreamingRidge(method="qr").fit(A, y).score(A, y) > 0.9
+    A[:, 0] = 7e5  # a constant is no small column
+    assert StreamingRidge().fit(A.astype(dtype), y.astype(dtype)).score(A, y) > 0.9
