@@ -181,7 +181,8 @@ def test_thin_product(r, dtype, monkeypatch):
                 cut = 32 >= r and (r > 1 or not rows) and n * m > 2**16 and (m if added else n) >= 128  # 64 for two threads or more
                 assert ("bmm" in heard.ran) == cut and ("sum" in heard.ran) == (cut and added)
                 assert out.shape == (n, r) and out.dtype == dtype
-                assert torch.allclose(out.double(), A.double() @ c.double(), atol=100 * (m / 50) ** 0.5 * torch.finfo(dtype).eps)
+                # a sum of m terms in one go is off by some m/6 roundings, the largest of 25 000 such sums by five times that
+                assert torch.allclose(out.double(), A.double() @ c.double(), atol=200 * (m / 50) ** 0.5 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
