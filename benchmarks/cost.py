@@ -58,7 +58,7 @@ def contest(name, n, d, N, dtype):
     kernel = Gaussian(float(np.sqrt(2 * d)))
 
     def features():
-        return RandomFourierFeatures(n_components=max(N, 2), form="paired", random_state=0)
+        return RandomFourierFeatures(bandwidth="loo", n_components=max(N, 2), form="paired", random_state=0)
 
     def exact():
         K = kernel.gram(torch.from_numpy(X), torch.from_numpy(X))

@@ -580,7 +580,8 @@ def empty(
 
 # %% ../nbs/00a_arrays.ipynb #031253b6
 def power_of_two(T: torch.Tensor, dtype: torch.dtype | None = None) -> float:
-    """A power of two near the largest entry of T, or 1 where its square is far inside of the range of ``dtype``."""
+    """A power of two near the largest entry of T, or 1 where its square is far inside of the range of ``dtype``; NaN where an entry
+    is not finite."""
     T, finfo = T.detach(), torch.finfo(dtype or T.dtype)
     if T.is_cpu and T.is_contiguous():
         square = torch.dot(T.view(-1), T.view(-1))  # in half the time of vector_norm
@@ -591,6 +592,8 @@ def power_of_two(T: torch.Tensor, dtype: torch.dtype | None = None) -> float:
     largest = float(torch.maximum(-T.amin(), T.amax()))  # quicker than torch.aminmax
     if largest == 0 or finfo.tiny**0.25 < largest < finfo.max**0.25:
         return 1.0
+    if not math.isfinite(largest):
+        return math.nan
     return 2.0 ** (math.frexp(largest)[1] - 1)
 
 

@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from scipy.stats import binom
 from sklearn.base import clone
 
-from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_tensor, one_pool, random_generator, refuse_masked
+from .arrays import Array, ArrayLike, Device, Seed, Sparse, as_csr, as_tensor, one_pool, random_generator, refuse_masked
 from .checks import choice, flag, integer, not_converged, number
 from .copies import merge_copies, row_groups
 from .distances import draw_pairs, order_statistics, pair_distances
@@ -543,13 +543,13 @@ def narrower(width: float, loss: Callable[[float], float], rows: int) -> float:
 
 @one_pool()
 def loo_bandwidth(
-    X: ArrayLike, y: ArrayLike, *, kernel: Kernel | str = "gaussian", n_subsample: int = 500, random_state: Seed = 0
+    X: ArrayLike | Sparse, y: ArrayLike, *, kernel: Kernel | str = "gaussian", n_subsample: int = 500, random_state: Seed = 0
 ) -> float:
     """The median distance, or the one of 1/2, 1/4 and 1/8 of it with the least leave-one-out error.
 
     Parameters
     ----------
-    X : array-like, data frame or torch.Tensor of shape (n, d)
+    X : array-like, data frame, torch.Tensor or scipy sparse matrix of shape (n, d)
         Points.
     y : array-like of shape (n,) or (n, k)
         Targets, as for `learn_bandwidth`; each output counts in units of its own standard deviation.
@@ -586,11 +586,12 @@ def loo_bandwidth(
     """
     n_subsample = integer(2, n_subsample=n_subsample)
     kernel, rng = clone(as_kernel(kernel)), random_generator(random_state)
-    X = as_tensor(X)[0].detach()
-    Y = numeric_targets(y, len(X)).detach().to(X.device, torch.float64)
+    X = as_csr(X)[0] if sp.issparse(X) else as_tensor(X)[0].detach()
+    Y = numeric_targets(y, X.shape[0]).detach().to("cpu" if sp.issparse(X) else X.device, torch.float64)
     median = median_bandwidth(X, norm=kernel.norm)
     rows, Y, w = merge_copies(X, Y, seed=int(rng.integers(2**63)))
-    U, w = X[rows[:n_subsample]].double(), w[:n_subsample]
+    U, w = X[rows[:n_subsample]], w[:n_subsample]
+    U = (torch.from_numpy(U[:, np.unique(U.indices)].toarray()) if sp.issparse(U) else U).double()
     Y, _, constant = _standardised(Y[:n_subsample])
     if constant.all() or len(U) < 2:
         return median

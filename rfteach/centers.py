@@ -23,7 +23,7 @@ from .checks import choice, content, flag, integer, not_converged, number, same_
 from .conjugate import gram_cg
 from .copies import distinct_rows, row_groups
 from .eigenpro_engine import KernelSpace, centred, mean_square, most_directions, output_scales, preconditioner_for
-from .eigenpro_training import ENOUGH, flat, held_out, new_seed, risen, slow_down, stalled
+from .eigenpro_training import ENOUGH, flat, held_out, learned_once, new_seed, risen, slow_down, stalled
 from .estimators import Descending, DescendingClassifier, DescendingRegressor, shown
 from .intervals import IntervalMixin, ProbabilityMixin
 from .kernel_ridge import gram_solve
@@ -305,8 +305,7 @@ def begin_at_centers(
     if settings.fit_intercept:
         intercept = (Y[rows].double() / len(rows)).sum(0)
     few = np.sort((rows if by_targets(settings.bandwidth) else np.random.default_rng(seed).permutation(len(X)))[:3000])
-    with torch.enable_grad():  # a bandwidth is learned by derivatives
-        kernel = fit_kernel(settings.kernel, settings.bandwidth, X[few], centred(Y[few], intercept, X, "y")).detached()
+    kernel = fit_kernel(settings.kernel, settings.bandwidth, X[few], centred(Y[few], intercept, X, "y")).detached()
     if isinstance(settings.centers, (int, np.integer)):
         first = X[rows[: 2 * settings.centers]]
         Z = first[np.sort(distinct_rows(first))[: settings.centers]].clone()
@@ -374,6 +373,7 @@ def train_at_centers(
     parts = []
     if settings.early_stopping:
         parts = [order[held] for held in held_out(settings, row_groups(X, Y)[2][order], HELD)]
+        settings = learned_once(settings, X, Y, order, np.concatenate(parts) if parts else [])
     last, factor, which, found, decided, left = settings.max_iter, 1.0, 1, None, [], None
     while parts:
         rows = [order[~np.isin(order, held)] for held in parts]
@@ -431,7 +431,7 @@ class _AtCenters(Descending):
     def __init__(
         self,
         kernel="gaussian",
-        bandwidth="median",
+        bandwidth="loo",
         *,
         centers=2000,
         n_eigen="auto",
@@ -566,7 +566,7 @@ class CentersRegressor(IntervalMixin, _AtCenters, DescendingRegressor):
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
-    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "median"
+    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "loo"
         Scale of distance, in the units of X; "median" looks at 3000 rows and is one for all inputs, which should be
         scaled alike, "loo" is that or a part of it, by the errors of kernel ridge regression on 500 (`rfteach.bandwidth.loo_bandwidth`),
         much the better where a function is narrow; "learned" looks at 1000 and is one for each; None stands for 1.0. A kernel object

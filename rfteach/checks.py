@@ -127,9 +127,12 @@ def same_columns(**arrays: Any) -> None:
                              f"got {other.shape[-1]} for {T.shape[1]}")
 
 
-def system(A: ArrayLike, y: ArrayLike) -> tuple[torch.Tensor, torch.Tensor, Like, bool]:
-    """A (n, N) and y (n, k) in one dtype; how to hand a result back, and whether y was one column."""
-    A, like = as_tensor(A, name="A")
+def system(A: ArrayLike, y: ArrayLike, *, finite: bool = True) -> tuple[torch.Tensor, torch.Tensor, Like, bool]:
+    """A (n, N) and y (n, k) in one dtype; how to hand a result back, and whether y was one column.
+
+    With ``finite=False`` entries of A are not looked at.
+    """
+    A, like = as_tensor(A, name="A", finite=finite)
     y, like_y = as_tensor(y, name="y", ndim=(1, 2))
     same_rows(A=A, y=y)
     if A.device != y.device:

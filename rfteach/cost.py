@@ -142,8 +142,15 @@ def _exact(n, d, N, k, share):
     return (_kernel(n, d, n) + solve).times(share)
 
 
+def _width(n, d, k):
+    """The median distance, and four widths tried on up to 500 rows."""
+    m = min(n, 500)
+    each = _kernel(m, d, m) + Work(_eigen(m) + 2 * m * m * k * _PENALTIES)
+    return _median(n, d) + each.times(4)
+
+
 def _feature_ridge(n, d, N, k, share):
-    return _median(n, d) + _ridge(n, N, k, _features(n, d, N), 8 * share * n * d)
+    return _width(n, d, k) + _ridge(n, N, k, _features(n, d, N), 8 * share * n * d)
 
 
 def _network(n, d, m, k, share):
@@ -154,7 +161,7 @@ def _network(n, d, m, k, share):
 def _eigenpro(n, d, N, k, share, epochs=20):
     m = subsample_size(n)
     s, held = most_directions(m), min(1.0, CACHE * 2**20 / (8 * share * n * n))
-    setup = _median(n, d) + _kernel(m, d, m).times(2) + Work(48 * s * m * m, 0, 4 * m * m, 32 * share * m * m)
+    setup = _width(n, d, k) + _kernel(m, d, m).times(2) + Work(48 * s * m * m, 0, 4 * m * m, 32 * share * m * m)
     rows = _products(n * n * d, d >= 100) + Work(0, _EXPONENTIAL * n * n / 2, 6 * n * n, 8 * share * (held * n * n + n * d))
     passes = Work(0, 0, (1 + k) * n * n + 4 * m * s * n / BATCH).times(epochs)
     again = _kernel(n, d, n).times((1 - held) * (epochs - 1))

@@ -62,7 +62,7 @@ class _Parameters(Descending):
     def __init__(
         self,
         kernel="gaussian",
-        bandwidth="median",
+        bandwidth="loo",
         *,
         feature_map=None,
         n_eigen="auto",
@@ -359,13 +359,12 @@ class EigenProRegressor(IntervalMixin, _EigenPro, DescendingRegressor):
     ----------
     kernel : str or rfteach.kernels.Kernel, default "gaussian"
         "gaussian", "laplacian", "laplacian1", "cauchy", "matern12", "matern32", "matern52", or a kernel.
-    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "median"
-        Scale of distance, in the units of X; "median" is one for all inputs, which should be scaled alike, "loo" that or a part
-        of it, by the errors of kernel ridge regression (`rfteach.bandwidth.loo_bandwidth`), "learned" one for each; the last two from
-        rows that ``early_stopping`` never holds out where there are 1000 of these; None stands for 1.0. A kernel object has its
+    bandwidth : float, array of shape (d,), "loo", "median", "learned" or None, default "loo"
+        Scale of distance, in the units of X. "median" is one for all inputs, which should be scaled alike; "loo" that or a part
+        of it, by the errors of kernel ridge regression on 500 rows (`rfteach.bandwidth.loo_bandwidth`), much the better where a
+        function is narrow, as with many classes in few inputs; "learned" one for each input. The last two are from rows that
+        ``early_stopping`` never holds out where there are 1000 of these. None stands for 1.0. A kernel object has its
         own bandwidth, which "loo", "median" and None leave as it is, and "learned" replaces; a number beside one is refused.
-        "loo" is much the better where a function is narrow, as with many classes in few inputs; half of the median often is for images,
-        where all distances are alike.
     feature_map : transformer or None, default None
         None works in the RKHS of the kernel; a transformer such as `rfteach.features.RandomFourierFeatures` in the
         space of its features, and the kernel is not used.

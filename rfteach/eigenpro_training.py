@@ -200,7 +200,7 @@ def stopping_rules(settings, best, skip=0):
 # %% ../nbs/08c_eigenpro_training.ipynb #bcc7be6e
 ENOUGH = 500  # rows that are held out, in turn, to choose the number of epochs
 _FINE = 10  # epochs up to the best one, or half of them all, with which they are no coarse measure
-_LEARNED = 1000  # rows that a bandwidth is learned from
+_LEARNED, _LOOKED_AT = 1000, 3000  # rows that a bandwidth is learned from, and those that they are drawn from
 
 
 @dataclass
@@ -275,14 +275,21 @@ def held_out(settings, numbers, most=math.inf):
     return parts_in_turn(numbers, n_val, most)
 
 
-def learned_once(settings, data, parts):
-    """The settings, with the kernel that is learned from rows of no part, where it is learned and enough of these differ."""
-    word = settings.bandwidth if settings.feature_map is None else None
-    rest = torch.from_numpy(~np.any(parts, 0) if parts else np.zeros(len(data.X), dtype=bool)).to(data.X.device)
-    if not by_targets(word) or len(distinct_rows(data.X[rest])) < _LEARNED:
+def learned_once(settings, X, Y, order, judges):
+    """The settings, with the kernel for all trials and the final fit, where a word stands for one that targets decide.
+
+    ``order`` are the rows in random order, ``judges`` those of them that are held out. The kernel comes from the others, where a
+    thousand of these differ; else "loo" looks at all rows, and for what is learned nothing changes. No more than 3000 are looked at.
+    """
+    if not by_targets(settings.bandwidth) or getattr(settings, "feature_map", None) is not None:
         return settings
+    rows = np.sort(order[~np.isin(order, judges)][:_LOOKED_AT])
+    if len(distinct_rows(X[rows])) < _LEARNED:
+        if settings.bandwidth == "learned":
+            return settings
+        rows = np.sort(order[:_LOOKED_AT])
     settings = copy(settings)
-    settings.kernel = fit_kernel(settings.kernel, word, data.X[rest], data.Y[rest]).detached()
+    settings.kernel = fit_kernel(settings.kernel, settings.bandwidth, X[rows], Y[rows]).detached()
     settings.bandwidth = "median"  # which leaves a kernel as it is
     return settings
 
@@ -514,7 +521,8 @@ def start(settings, data, file, saved, mistakes, seed=None, share=lambda descent
         parts = held_out(settings, row_groups(data.X, data.Y)[2])
         known = saved is not None and saved["choice"].limit == limit
         began = time.perf_counter()
-        settings = learned_once(settings, data, parts)
+        judges = np.flatnonzero(np.any(parts, 0)) if parts else []
+        settings = learned_once(settings, data.X, data.Y, np.arange(len(data.X)), judges)
         spent = time.perf_counter() - began
         choice = saved["choice"] if known else choose_epochs(settings, data, order, parts, limit, seed, mistakes, share)
     descent = begin(settings, data.X, data.Y, seed, mistakes, choice.shorter, order)

@@ -184,7 +184,7 @@ class _Mapped(Supervised):
         y = y.cpu().numpy()
         features = self.features
         if features is None:
-            features = RandomFourierFeatures(n_components=500, form="paired", random_state=0)
+            features = RandomFourierFeatures(bandwidth="loo", n_components=500, form="paired", random_state=0)
         self.features_ = clone(features)
         self.features_.fit(self._for_map(X, like), y[:, 0] if y.shape[1] == 1 else y)
         self.n_components_ = self._features_of(X[:1], like).shape[1]
@@ -394,7 +394,7 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     features : transformer or None, default None
         Any scikit-learn transformer, such as `rfteach.features.RandomFourierFeatures`; a clone of it is
         fitted, to arrays: what asks for columns by name stands before this estimator in a pipeline. None stands for 500
-        paired random Fourier features with the median bandwidth.
+        paired random Fourier features with ``bandwidth="loo"``: the median distance, or a part of it, by leave-one-out errors.
     alpha : {"loo", "gcv"} or float, default "loo"
         Penalty λ ≥ 0 on the squared coefficients. "loo" chooses it by the leave-one-out error, (3.20),
         which takes a second pass over the rows; "gcv" by (3.14), without one. With random Fourier features

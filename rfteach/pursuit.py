@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .arrays import Array, ArrayLike, power_of_two
+from .arrays import Array, ArrayLike, as_tensor, power_of_two
 from .checks import choice, integer, number, system
 from .products import thin_product
 from .ridge import factor_solve, solve_auto
@@ -47,13 +47,15 @@ class _System:
     """A checked system in a range where squares do not overflow, and the way back."""
 
     def __init__(self, A, y, s, lam):
-        A, y, self.like, one_column = system(A, y)
+        given, (A, y, self.like, one_column) = A, system(A, y, finite=False)
         if not one_column:
             raise ValueError(f"y must have one dimension, got shape {tuple(y.shape)}")
         integer(1, s=s)
         lam = number("[0, inf)", lam=lam)
         A, y = A.detach(), y[:, 0].detach()
-        self.a, self.b = power_of_two(A), power_of_two(y)
+        self.a, self.b = power_of_two(A), power_of_two(y)  # the only pass over A that no product makes
+        if math.isnan(self.a):
+            as_tensor(given, name="A")  # which says what is not finite
         self.A = A / self.a if self.a != 1 else A
         self.y = y / self.b if self.b != 1 else y
         self.s = min(int(s), A.shape[1])

@@ -327,12 +327,16 @@ class Spectrum:
         With the penalties ``lams`` (L,), and up to 1000 rows, those do not count that are less than a tenth of the one with the
         greatest evidence.
         """
-        variances = self.z.square().sum(0) + self.y2
-        errors = (errors / variances.where(variances > 0, 1)).sum(1)
+        errors = self.in_units(errors)
         if lams is not None and self.n <= _MANY:
             lams = torch.as_tensor(lams, dtype=torch.float64, device=errors.device)
             errors = errors.where(lams >= 0.099 * lams[self.evidence(lams).argmax()], torch.inf)
         return int(errors.argmin())
+
+    def in_units(self, errors):
+        """The sum (L,) of errors (L, k) over outputs, each in units of its variance."""
+        variances = self.z.square().sum(0) + self.y2
+        return (errors / variances.where(variances > 0, 1)).sum(1)
 
     def left_vectors(self, B, w):
         """U (n, r) and centred y (n, k) of rows [a, y], both times the roots of the weights."""

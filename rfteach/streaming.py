@@ -71,8 +71,7 @@ def _solve_sums(sums, N, alpha, alphas, drawn):
 
 def _cut_off(sums, spectrum, errors, lams, best):
     """Whether errors still fall at the last penalty, or that is above the squares of a column that varies."""
-    N, variances = len(spectrum.V), spectrum.z.square().sum(0) + spectrum.y2
-    said = (errors / variances.where(variances > 0, 1)).sum(1)
+    N, said = len(spectrum.V), spectrum.in_units(errors)
     falls = best == len(lams) - 1 and 1e-4 * said[0] < said[best] < 0.99 * said[best - 1]
     squares = sums.squares(N)
     varies = squares > sums.weight * (1e-6 * spectrum.means[:N]) ** 2

@@ -761,10 +761,12 @@ def test_loo_among_the_words():
     assert fit_kernel("gaussian", "loo", X, y).bandwidth == loo_bandwidth(X, y) == KernelRidgeRegressor().fit(X, y).kernel_.bandwidth
     assert fit_kernel("laplacian", "loo", X, labels).bandwidth == loo_bandwidth(X, np.where(y > 0, 1.0, 0.0), kernel="laplacian")
     assert RandomFourierFeatures(bandwidth="loo", random_state=0).fit(X, y).kernel_.bandwidth == loo_bandwidth(X, y)
-    for model in (EigenProRegressor(bandwidth="loo", random_state=0), CentersRegressor(bandwidth="loo", random_state=0),
-                  NystroemFeatures(bandwidth="loo", random_state=0), AnisotropicKernelPCA(bandwidth="loo")):
+    by_default = [KernelRidgeRegressor(), EigenProRegressor(random_state=0), CentersRegressor(random_state=0)]
+    for model in (*by_default, NystroemFeatures(bandwidth="loo", random_state=0), AnisotropicKernelPCA(bandwidth="loo")):
         assert model.fit(X, y).kernel_.bandwidth < 0.6 * median_bandwidth(X)
         assert clone(model).set_params(kernel=Laplacian1(0.7)).fit(X, y).kernel_.bandwidth == 0.7
+    for model in (RandomFourierFeatures(random_state=0), NystroemFeatures(random_state=0), AnisotropicKernelPCA()):
+        assert model.fit(X, y).kernel_.bandwidth == pytest.approx(median_bandwidth(X), rel=1e-6)
     with pytest.raises(ValueError, match="bandwidth='loo' is taken from data, but no y came with it"):
         fit_kernel("gaussian", "loo", X)
     assert fit_kernel(Laplacian1(0.7), "loo", X).bandwidth == 0.7

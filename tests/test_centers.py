@@ -346,7 +346,7 @@ def test_a_piece_that_the_model_before_is_far_from():
     """Centres are chosen anew from all rows, sorted by label; the first ones, which are known, say nothing of the last."""
     X = np.random.default_rng(5).normal(size=(400, 3))
     kind = np.digitize(X[:, 0], [-0.5, 0.5])
-    model, rows = CentersClassifier(random_state=0), np.argsort(kind, kind="stable")
+    model, rows = CentersClassifier(bandwidth="median", random_state=0), np.argsort(kind, kind="stable")
     pieces = [rows[a : a + 20] for a in range(0, 400, 20) if np.ptp(kind[rows[a : a + 20]]) == 0]
     for piece in pieces[:16]:
         model.partial_fit(X[piece], kind[piece], classes=[0, 1, 2])
@@ -488,7 +488,7 @@ def test_the_commonest_row_is_trained_on_and_does_not_choose(model, n, share):
     X = rng.normal(size=(n, 3))
     X[rng.random(n) < share] = 0
     y = np.where((X == 0).all(1), 10, np.sin(X[:, 0]))
-    model = model(random_state=0).fit(X, y)
+    model = model(bandwidth=1.7, random_state=0).fit(X, y)
     assert abs(model.predict(X[(X == 0).all(1)][:1]) - 10) < 3
     assert np.isfinite(model.predict_interval(X)).all() and len(np.unique(model.left_out_.inputs, axis=0)) > 300
 

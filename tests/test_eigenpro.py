@@ -30,7 +30,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from rfteach import centers, eigenpro_engine, eigenpro_training, preconditioning
+from rfteach import bandwidth, centers, eigenpro_engine, eigenpro_training, preconditioning
 from rfteach.arrays import memory_budget
 from rfteach.centers import CentersClassifier, CentersRegressor
 from rfteach.eigenpro import EigenProClassifier, EigenProRegressor
@@ -2326,8 +2326,8 @@ def test_outputs_choose_the_epochs_in_their_own_units(model, validated, unit):
     X = rng.uniform(-1, 1, (600, 2))
     Y = np.c_[rng.normal(size=600), 1.4 * np.sin(6 * X[:, 0])]
     rest = slice(500, None) if validated else slice(0)
-    fits = [model(random_state=0).fit(X[:500], U[:500], *([X[rest], U[rest]] if validated else [])) for U in (Y, Y * [unit, 1])]
-    one, scaled = fits
+    one, scaled = (model(bandwidth="median", random_state=0).fit(X[:500], U[:500], *([X[rest], U[rest]] if validated else []))
+                   for U in (Y, Y * [unit, 1]))
     assert one.n_iter_ == scaled.n_iter_ > 3
     np.testing.assert_allclose(scaled.predict(X) / [unit, 1], one.predict(X), atol=1e-4)
     assert np.mean((scaled.predict(X)[:, 1] - Y[:, 1]) ** 2) < 0.1
@@ -2569,11 +2569,12 @@ def test_no_bandwidth_is_learned_from_copies_of_one_row():
     np.testing.assert_allclose(alone.predict(X[:1]), y[:1])
 
 
+@pytest.mark.parametrize("word", ["learned", "loo"])
 @pytest.mark.parametrize("n, once", [(1667, False), (1668, True)])
-def test_bandwidth_is_learned_once(n, once, monkeypatch):
+@pytest.mark.parametrize("make", [EigenProRegressor, CentersRegressor])
+def test_bandwidth_is_learned_once(make, n, once, word, monkeypatch):
     """From rows that are never held out, where these are a thousand, and then for trials and the model alike."""
-    from rfteach.bandwidth import learn_bandwidth
-
+    find = getattr(bandwidth, word.removesuffix("ed") + "_bandwidth")
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, 2))
     y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(n)
@@ -2582,16 +2583,17 @@ def test_bandwidth_is_learned_once(n, once, monkeypatch):
 
     def learn(X, y, **kw):
         came.append(X.numpy())
-        return learn_bandwidth(X, y, n_subsample=100 + 900 * once, **kw)
+        return find(X, y, n_subsample=100 + 900 * once, **kw)
 
-    monkeypatch.setattr("rfteach.bandwidth.learn_bandwidth", learn)
-    model = regressor(5, bandwidth="learned", kernel="gaussian", early_stopping=True, validation_fraction=0.2, batch_size=400)
-    model.fit(X, y)
-    assert [len(rows) for rows in came] == ([n - trials * n_val] if once else [n - n_val] * trials + [n])
+    monkeypatch.setattr(bandwidth, find.__name__, learn)
+    model = make(max_iter=2, bandwidth=word, validation_fraction=0.2, batch_size=400, random_state=0).fit(X, y)
+    rest = n - trials * n_val
+    each = [n] if word == "loo" else [n - n_val] * trials + [n]
+    assert [len(rows) for rows in came] == ([rest] if once else each)
     if once:
         place = {row.tobytes(): i for i, row in enumerate(X)}
-        expected = learn_bandwidth(came[0], y[[place[row.tobytes()] for row in came[0]]])
-        np.testing.assert_allclose(model.kernel_.bandwidth, expected.bandwidth, rtol=1e-6)
+        expected = find(came[0], y[[place[row.tobytes()] for row in came[0]]], n_subsample=1000)
+        np.testing.assert_allclose(model.kernel_.bandwidth, getattr(expected, "bandwidth", expected), rtol=1e-6)
         assert not set(map(bytes, came[0])) & set(map(bytes, model._left_out.inputs))
         assert len(model._left_out.inputs) == trials * n_val
 
