@@ -431,6 +431,12 @@ class StreamingRidge(_Streaming):
     feature_names_in_ : numpy.ndarray of shape (N,)
         Names of the columns, where the rows had names.
 
+    Warns
+    -----
+    scipy.linalg.LinAlgWarning
+        When coefficients are first asked for: if ``alpha`` is so small that rounding of the sums may decide, or if the smallest
+        penalty that rounding leaves is not small enough, for the errors or for a column in a larger unit than others.
+
     Notes
     -----
     Memory: N² numbers and up to 4096 rows for "gram", up to 5N² numbers for "qr", up to 2000 rows that
