@@ -370,6 +370,9 @@ class AutoKernelRegressor(IntervalMixin, _Auto, Regressor):
 class AutoKernelClassifier(ProbabilityMixin, _Auto, Classifier):
     """Classification by what `AutoKernelRegressor` does for targets ±1, with probabilities from left-out values.
 
+    With few rows for the number of inputs, ten or less for each, compare it with `sklearn.linear_model.LogisticRegression`: a plane
+    may be all that they tell, and ``error_`` may be half of what it should be.
+
     Parameters
     ----------
     time_budget, memory, random_state, device, verbose

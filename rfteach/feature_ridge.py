@@ -448,6 +448,9 @@ class RandomFeatureRidge(LawMixin, _Streamed, Regressor):
     fitted, then one. With n ≤ N rows the n × N features are held, at n²N FLOPs. All is done with the
     distinct rows of positive weight, so that a weight of two means the same as the row twice, except where rows
     repeat by nature, and in ``law_`` and standard deviations, for which a weight divides the variance of a row's noise.
+    Beyond the outermost rows, as after the last one in time, a function of a smooth kernel may grow to hundreds of times the
+    range of the data. Intervals, for rows like those of ``fit``, do not know it, and standard deviations know it in part;
+    features of ``kernel="matern32"`` stay near the data.
 
     References
     ----------

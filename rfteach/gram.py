@@ -158,7 +158,7 @@ def _check_range(T, bandwidth, name):
     if not (scaled < allowed and largest < limit / (2 * len(T))):
         raise ValueError(
             f"{name} / bandwidth overflows in {T.dtype}: entries up to {largest:.3g}, which are "
-            f"up to {scaled:.3g} bandwidths; rescale the data, or pass float64"
+            f"up to {scaled:.3g} bandwidths; rescale the data{', or pass float64' * (T.dtype != torch.float64)}"
         )
 
 # %% ../nbs/01a_gram.ipynb #e0c8a7a3

@@ -587,3 +587,23 @@ def test_numbers_of_a_grid_are_numbers():
     X, y = make_friedman1(60, random_state=0)
     fits = [AdaptiveFeatureRegressor(50, n_frequencies=m, n_folds=None, random_state=0).fit(X, y) for m in (8, np.int64(8))]
     assert np.array_equal(fits[0].predict(X), fits[1].predict(X))
+
+
+FEW = dict(n_components=60, n_frequencies=8, max_iter=20, n_folds=None)
+
+
+def test_shares_are_those_of_all_outputs():
+    """Two outputs of equal variance, each of an input of its own: half of the summed variance each."""
+    X = np.random.default_rng(0).uniform(size=(120, 2))
+    model = AdaptiveFeatureRegressor(**FEW, random_state=0).fit(X, np.sin(3 * X - 1.5))
+    share = dict(zip(model.active_sets_, model.set_shares_))
+    assert abs(share[0,] - 0.5) < 0.1 and abs(share[1,] - 0.5) < 0.1
+
+
+def test_the_seed_draws_rows_and_waves():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(200, 3))
+    y = np.sin(3 * X[:, 0] + X[:, 1]) + 0.1 * rng.normal(size=200)
+    fits = [AdaptiveFeatureRegressor(**FEW, n_subsample=100, random_state=seed).fit(X, y).predict(X) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(fits[0], fits[1])
+    assert not np.allclose(fits[0], fits[2])

@@ -549,3 +549,29 @@ def test_gradients_have_the_unit_of_the_inputs(dtype, unit):
     right = kernel_gradients(Gaussian(1.0), X, U, c)
     found = kernel_gradients(Gaussian(unit), X * dtype(unit), U * dtype(unit), c) * dtype(unit)
     np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+
+
+def plane_far_up(n=60):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2))
+    return X, 10 + X[:, 0] + 0.1 * rng.normal(size=n), rng.uniform(0.1, 3, n)
+
+
+@pytest.mark.parametrize("ways", [{}, {"n_subsample": 40}, {"solver": "landmarks"}, {"solver": "eigenpro"}, {"n_rounds": 1, "alpha": 0.1}], ids=str)
+def test_without_an_intercept_it_is_zero_whatever_the_solver(ways):
+    X, y, _ = plane_far_up()
+    assert RFMRegressor(fit_intercept=False, random_state=0, **ways).fit(X, y).intercept_ == 0
+    assert RFMRegressor(random_state=0, **ways).fit(X, y).intercept_ > 5
+
+
+def test_all_rows_as_weighted_landmarks_are_the_direct_fit():
+    X, y, w = plane_far_up()
+    direct, landmarks = (RFMRegressor(n_rounds=0, alpha=3.0, solver=solver).fit(X, y, w) for solver in ("direct", "landmarks"))
+    np.testing.assert_allclose(landmarks.predict(X), direct.predict(X), rtol=1e-4)
+
+
+def test_rows_that_the_metric_is_learned_from_are_not_left_out():
+    X, y, _ = plane_far_up()
+    model = RFMRegressor(n_subsample=40).fit(X, y)
+    assert len(model.left_out_.rows) == 20
+    assert not set(model.left_out_.rows) & set(np.flatnonzero((X[:, None] == model.centers_[:40]).all(2).any(1)))

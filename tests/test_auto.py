@@ -22,7 +22,9 @@ from rfteach.auto import AutoKernelClassifier, AutoKernelRegressor
 from rfteach.averaging import combine, mean_of_others
 from rfteach.columns import TableEncoder
 from rfteach.intervals import calibrate, smoothed
-from rfteach.race import FAMILIES, Candidate, Rows, constant_left_out, descend, log_evidence
+from rfteach.kernel_ridge import gram_path
+from rfteach.race import (FAMILIES, Candidate, Metric, Rows, by_path, constant_left_out, descend, in_second_round, log_evidence, plane,
+                          plane_left_out)
 
 matplotlib.use("Agg")
 BOTH = [AutoKernelRegressor, AutoKernelClassifier]
@@ -690,3 +692,47 @@ def test_what_is_left_of_an_average_is_weighted_anew():
     P, Y = np.stack([0 * f, f, 10 * g]), f + 0.1 * g + 0.3 * rng.standard_normal((400, 1))
     found, alone = combine(P, Y, np.ones(400)), combine(P[:2], Y, np.ones(400))
     assert found.weights[2] == 0 and found.weights[1] == pytest.approx(alone.weights[1], rel=1e-9)
+
+
+def test_the_second_round_pays_for_a_metric_as_well():
+    """A metric that was learned from all rows, and whose errors are half of what they should be."""
+    rng = np.random.default_rng(0)
+    Z = torch.from_numpy(rng.normal(size=(60, 2)))
+    rows = Rows(Z, Z[:, :1].sin(), torch.ones(60).double())
+    c = Candidate("gaussian", bandwidth=2.0, lam=0.1)
+    plain, learned = (in_second_round(c, metric, rows).error for metric in (Metric(), Metric(None, 2.0, 60)))
+    assert np.isclose(learned, 2 * plain)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_evidence_has_a_veto_from_a_hundred_rows_on(seed):
+    """A kernel that is wide, and errors of next to no penalty that are the least by chance: it would swing where no row is."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(150, 4))
+    Y = torch.from_numpy(np.sin(2 * X[:, :1]) + X[:, 1:2] + 0.4 * rng.normal(size=(150, 1)))
+    rows, c = Rows(torch.from_numpy(X), Y, torch.ones(150).double()), Candidate("gaussian", bandwidth=16.0)
+    K = c.kernel.gram(rows.Z, rows.Z)
+    path = gram_path(K, Y)
+    likeliest = float(path.lams[log_evidence(K, Y, rows.w, path.lams).argmax()])
+    assert float(path.lams[path.errors.argmin()]) < 0.02 * likeliest
+    assert by_path(c, rows.Z, rows).lam > 0.09 * likeliest
+
+
+def test_the_penalty_of_the_plane_is_that_of_weighted_errors():
+    """Light rows, of another slope, have no say in it."""
+    rng = np.random.default_rng(0)
+    Z = torch.from_numpy(rng.normal(size=(80, 5)))
+    w = torch.where(torch.arange(80) < 40, 1.0, 1e-6).double()
+    Y = torch.where(w == 1, Z[:, 0], 30 * torch.from_numpy(rng.normal(size=80)))[:, None] + 0.1 * torch.from_numpy(rng.normal(size=(80, 1)))
+    rows = Rows(Z, Y, w)
+    found = plane_left_out(rows)
+    errors = [rows.mean_square(Y - plane(rows, found.lam * s, 80)[2])[0] for s in (1.0, 0.1, 10.0)]
+    assert np.isclose(errors[0], found.error) and errors[0] <= min(errors[1:])
+
+
+def test_the_seed_counts():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = np.sin(X[:, 0]) + 0.5 * rng.normal(size=60)
+    errors = [AutoKernelRegressor(random_state=seed).fit(X, y).error_ for seed in (0, 0, 1)]
+    assert errors[0] == errors[1] != errors[2]

@@ -586,3 +586,42 @@ def test_a_first_batch_that_is_far_off_is_no_divergence():
     y[:50] = 10 * rng.normal(size=50)
     model = CentersRegressor(centers=50, batch_size=50, random_state=0).partial_fit(X, y)
     assert np.isfinite(model.predict(X)).all() and model.step_factor_ == 1
+
+
+def test_the_part_of_the_step_that_was_chosen_is_taken_by_the_fit_to_all_rows():
+    """Where parts are held out in turn, and the best epoch of noisy targets is the first or none."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = rng.normal(size=200) + 0.3 * X[:, 0]
+    assert CentersRegressor(centers=100, random_state=0).fit(X, y).step_factor_ < 1
+
+
+def test_the_last_coefficients_are_kept_where_parts_are_held_out_in_turn():
+    """Of a function without noise, still on its way; without validation it is the mean of the last epoch."""
+    for seed in (1, 3):
+        X = np.random.default_rng(seed).uniform(size=(300, 1))
+        y = np.sin(6 * X[:, 0])
+        model = CentersRegressor(centers=50, random_state=seed, max_iter=2).fit(X, y)
+        mean = CentersRegressor(centers=50, random_state=seed, max_iter=model.n_iter_, early_stopping=False).fit(X, y)
+        assert model.step_factor_ == 1 and np.std(model.predict(X) - y) < 0.95 * np.std(mean.predict(X) - y)
+
+
+def test_a_tolerance_ends_training_that_is_validated():
+    X = np.random.default_rng(0).uniform(size=(300, 1))
+    model = CentersRegressor(centers=50, random_state=0, tol=0.999).fit(X, np.sin(6 * X[:, 0]))
+    assert len(model.validation_loss_) < 10  # of up to 101
+
+
+def test_new_centres_begin_at_the_function_that_there_was():
+    """Steps next to nothing: the mean of the first piece is still what is predicted, whatever that of the second."""
+    X = np.random.default_rng(0).uniform(-1, 1, (40, 2))
+    model = CentersRegressor(bandwidth=1.0, centers=100, step_size=1e-9, random_state=0)
+    model.partial_fit(X[:20], np.zeros(20)).partial_fit(X[20:], np.full(20, 10.0))
+    assert len(model.centers_) == 40
+    np.testing.assert_allclose(model.predict(X), 0, atol=0.05)
+
+
+def test_the_order_of_the_rows_does_not_decide_the_median():
+    X = np.sort(np.random.default_rng(0).uniform(size=(9000, 1)), 0)
+    model = CentersRegressor(bandwidth="median", centers=10, max_iter=1, early_stopping=False, random_state=0).fit(X, X[:, 0])
+    assert abs(model.kernel_.bandwidth - 0.293) < 0.02  # 1 - √½ is the median distance of two uniform numbers

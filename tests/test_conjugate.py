@@ -495,3 +495,15 @@ def test_the_penalty_is_that_of_least_weighted_leave_one_out_error():
     mean = w @ y / w.sum()
     path = gram_path(Laplacian(2.0)(X), y / np.sqrt(w @ (y - mean) ** 2 / w.sum()), w)
     assert np.isclose(model.alpha_, path.lams[path.best])
+
+
+def test_the_residual_is_that_of_the_worst_column():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    Y = np.c_[np.sin(X[:, 0]), rng.normal(size=300)]
+    ways = dict(n_landmarks=0, max_iter=5, tol=1e-6, lam=0.1)
+    with pytest.warns(ConvergenceWarning):
+        both = gram_cg("gaussian", X, Y, **ways).residual
+        each = [gram_cg("gaussian", X, y, **ways).residual for y in Y.T]
+    assert each[0] < 0.8 * each[1]
+    assert np.isclose(both, max(each), rtol=1e-3)

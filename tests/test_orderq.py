@@ -1139,3 +1139,49 @@ def test_a_constant_feature_is_none():
         X, w = torch.full((int(rng.integers(20, 5000)), 1), float(rng.normal())).double(), rng.uniform(0.1, 9, 5000)
         W, b = torch.from_numpy(rng.normal(size=(20, 1))), torch.from_numpy(rng.uniform(0, 6, 20))
         assert not design(X, W, b, torch.from_numpy(w[: len(X)]), "sin", True)[0].any()
+
+
+def test_a_grid_of_few_levels_is_spread_over_all_quantiles():
+    """Of four inputs 22 of the 64 quantiles are looked at; cosines have the variances of the closed form all the same."""
+    rng = np.random.default_rng(0)
+    W, b, C = rng.normal(size=(6, 4)), rng.uniform(0, 6, 6), rng.normal(size=(1, 6))
+    Q = np.sort(rng.normal(size=(64, 4)), 0)
+    exact = WaveAnova(W, C * np.exp(1j * b), Quantiles(Q))
+    grid = GridAnova(*map(torch.from_numpy, (W, b, C, Q)), lambda X, W, b: (X @ W.T + b).cos())
+    np.testing.assert_allclose(grid.whole(), exact.whole(), rtol=0.1)
+    for j in range(4):
+        np.testing.assert_allclose(grid.total((j,)), exact.total((j,)), rtol=0.15)
+
+
+def test_as_many_parts_as_rows_leave_each_row_out():
+    """The largest tolerance is the constant: its error is that of the mean of the other rows, whatever their order."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (30, 2)), rng.normal(size=30)
+    model = SRFERegressor(40, n_folds=30, random_state=0).fit(X, y)
+    np.testing.assert_allclose(model.cv_errors_[0], y.var() * (30 / 29) ** 2)
+
+
+def test_steps_are_those_of_the_longest_path():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (60, 3))
+    Y = np.c_[np.zeros(60), np.sin(3 * X[:, 0]) * X[:, 1]]
+    both, one = (SRFERegressor(100, tolerance=0.05, random_state=0).fit(X, y) for y in (Y, Y[:, 1]))
+    assert both.n_iter_ == one.n_iter_ > 1
+
+
+def test_strengths_are_those_of_all_outputs():
+    """Two outputs of equal variance, each of an input of its own."""
+    X = np.random.default_rng(0).uniform(-1, 1, (120, 3))
+    model = SRFERegressor(200, order=1, tolerance=0.05, random_state=0).fit(X, np.sin(2 * X[:, :2]))
+    S = model.interaction_strengths()
+    assert abs(S[0, 0] - 0.5) < 0.1 and abs(S[1, 1] - 0.5) < 0.1
+    assert model.active_inputs_.tolist() == [0, 1]
+
+
+def test_the_constant_without_an_intercept_is_zero_and_widths_are_weighted():
+    rng = np.random.default_rng(0)
+    X, w = rng.uniform(-1, 1, (60, 2)), rng.uniform(size=60) ** 4
+    y = 5 + rng.normal(size=60)
+    model = SRFERegressor(60, fit_intercept=False, random_state=0).fit(X, y, sample_weight=w)
+    assert np.isclose(model.errors_["constant"], w @ y**2 / w.sum())
+    np.testing.assert_allclose(model.bandwidth_, np.sqrt(w @ (X - w @ X / w.sum()) ** 2 / w.sum()))

@@ -631,3 +631,21 @@ def test_scores_lose_nothing_of_a_mean_between_two_single_precision_numbers():
     X = (2.0**24 + 2 * np.random.default_rng(0).integers(0, 4, (100, 2))).astype(np.float32)
     Z = GradientPCA(2, standardize=False).fit(X).transform(X)
     np.testing.assert_allclose(Z.mean(0), 0, atol=1e-5)
+
+
+def test_components_end_at_the_first_that_gains_too_little():
+    """Of variances 10, 1, 1, 1, 1 the second gains 1/4 of what is left, the third 1/3: it is not reached."""
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(50, 6)) - [[1, 0, 0, 0, 0, 0]])[0]
+    X = np.linalg.qr(np.c_[np.ones(50), Q[:, :5]])[0][:, 1:] * np.sqrt([10.0, 1, 1, 1, 1])
+    assert GradientPCA(min_gain=0.3, standardize=False).fit(X).n_components_ == 1
+    assert GradientPCA(min_gain=0.2, standardize=False).fit(X).n_components_ == 5
+
+
+def test_a_stream_of_sgd_counts_all_rows_and_takes_the_last_batch():
+    X = np.random.default_rng(0).normal(size=(300, 4))
+    pca = GradientPCA(2, solver="sgd", batch_size=64)
+    for part in (X[:100], X[100:]):
+        pca.partial_fit(part)
+    assert pca.n_samples_seen_ == 300
+    assert pca.n_iter_ == 2 + 4  # 64 and 36 rows; 64, 64, 64 and 8
+    np.testing.assert_allclose(pca.singular_values_**2, 299 * pca.explained_variance_)

@@ -714,3 +714,21 @@ def test_the_step_where_columns_are_more_than_rows():
     support = _Support(_System(A, A[:, 0], 10, 0.5))
     support.solve(np.arange(10))
     assert support.G is None and np.isclose(support.step(), 1 / ((A**2).sum(0).mean() + 6 * 0.5))
+
+
+def test_order_and_bandwidth_are_chosen_by_weighted_rows():
+    """Of more rows than a search looks at, those that hardly weigh have no say in the order."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (600, 3))
+    light = np.arange(600) % 2 == 1
+    y = np.where(light, 5 * X[:, 0] * X[:, 1], np.sin(2 * X[:, 0]) + X[:, 1])
+    model = HARFERegressor(100, order="auto", n_folds=None, random_state=0).fit(X, y, sample_weight=np.where(light, 1e-9, 1.0))
+    assert model.order_ == 1
+
+
+def test_the_smallest_order_that_errors_do_not_speak_against():
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (150, 3))
+        y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=150)
+        assert HARFERegressor(100, order="auto", n_folds=None, random_state=0).fit(X, y).order_ == 1

@@ -24,6 +24,7 @@ from rfteach.datasets import ishigami, sobol_g, sobol_g_moments
 from rfteach.effects import _dictionary, sensitivity
 from rfteach.harfe_regressor import HARFERegressor
 from rfteach.sobol import sobol_indices
+from rfteach.srfe import SRFERegressor
 
 SHARES = "first", "total", "shapley"
 
@@ -357,3 +358,27 @@ def test_waves_that_end_have_no_closed_form(model):
         sobol_indices(model, bounds=far, method="analytic")
     assert sobol_indices(model, laws=[norm(0, 0.4)] * 2).method == "analytic"
     assert sobol_indices(model, laws=[norm(0, 1.0)] * 2).method == "qmc"
+
+
+def square(n=80):
+    X = np.random.default_rng(0).uniform(-(3**0.5), 3**0.5, (n, 2))
+    return X, X[:, 0] + X[:, 0] ** 2 + X[:, 1]
+
+
+def test_polynomials_for_other_laws_than_asked_for_have_no_closed_form():
+    """Of a box, under normal laws; under normal laws, on a box of the same mean and variance: polynomials of degree one alone agree."""
+    X, y = square()
+    box, normal = stats.uniform(-(3**0.5), 2 * 3**0.5), stats.norm()
+    on_box = SparsePCE(3, bounds=[[-(3**0.5), 3**0.5]] * 2, n_folds=None).fit(X, y)
+    on_line = SparsePCE(3, laws=[normal] * 2, n_folds=None).fit(X, y)
+    for model, own, other in ((on_box, box, normal), (on_line, normal, box)):
+        assert sobol_indices(model, laws=[own] * 2).method == "analytic"
+        assert sobol_indices(model, laws=[other] * 2).method == "qmc"
+
+
+def test_waves_that_end_at_one_side_have_no_closed_form():
+    X, y = square()
+    model = SRFERegressor(60, tolerance=0.1, random_state=0).fit(X, y)
+    for wide in ([-2, 5], [-5, 2], [-5, 5]):
+        assert sobol_indices(model, bounds=[[-1, 1], wide]).method == "qmc"
+    assert sobol_indices(model, bounds=[[-1, 1], [-1, 1]]).method == "analytic"

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectKBest, f_regression
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, OrthogonalMatchingPursuit, lars_path
@@ -1295,3 +1296,23 @@ def test_a_part_that_is_no_estimator_is_refused_by_name(name, wrong):
     X = np.random.default_rng(0).random((30, 3))
     with pytest.raises(TypeError, match=f"{name} must be None or an estimator"):
         ProjectedSurrogate(**{name: wrong}).fit(X, X[:, 0])
+
+
+def test_a_reduction_may_look_at_the_targets():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4))
+    y = X[:, 2] + 0.01 * rng.normal(size=60)
+    model = ProjectedSurrogate(SelectKBest(f_regression), LinearRegression(), budget=4, search={"k": (1, 2)}, n_folds=None, random_state=0)
+    model.fit(X, y)
+    assert 2 in model.reduction_.get_support(indices=True) and model.score(X, y) > 0.99
+
+
+def test_adam_compares_up_to_twenty_times_its_bandwidths(monkeypatch):
+    tried = []
+    monkeypatch.setattr(rfteach.projected._Trial, "attempt", lambda self, theta: tried.append(theta["bandwidth"]) or -len(tried))
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    wide = {"bandwidth": (np.full(2, 1e-2), np.full(2, 1e4))}
+    model = ProjectedSurrogate(None, LinearRegression(), n_reduced=1, optimizer="adam", budget=48, search=wide,
+                               n_folds=None, random_state=0).fit(X, X[:, 0])
+    np.testing.assert_allclose(np.array(tried) / tried[0], np.geomspace(1, 20, 12)[:, None] * [1, 1])
+    np.testing.assert_allclose(model.theta_["bandwidth"], tried[-1])

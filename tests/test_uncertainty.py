@@ -1125,3 +1125,52 @@ def test_rounding_has_no_slope():
         model = RandomFeatureRidgeClassifier().fit(np.full((90, 2), 0.1), np.minimum(y, k - 1))
         P = model.predict_proba(np.ones((1, 2)))[0]
         assert model.calibration_[0] < 10 and 0.1 < P.min() and P.max() < 0.8
+
+
+def test_draws_of_several_outputs_are_independent():
+    rng = np.random.default_rng(0)
+    A, Y = rng.normal(size=(40, 3)), rng.normal(size=(40, 2))
+    draws = posterior(A, Y, 0.4).draw(4000, random_state=0)(rng.normal(size=(5, 3)))
+    for one, other in draws:
+        assert abs(np.corrcoef(one, other)[0, 1]) < 4.5 / 4000**0.5
+
+
+@pytest.mark.parametrize("coverage, seed", [(0.5, 3), (0.9, 0)])
+def test_the_exponent_of_least_score_is_taken(coverage, seed):
+    """By the definition of (14.11) and (14.12), at the coverage that is asked for."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(size=(300, 1))
+    found = local_scale(x, (0.3 + x[:, 0]) * rng.standard_t(2.5, size=300))
+    r, s, new = abs(found.residuals[:, 0]), found.left_out[:, 0], np.array([[0.1], [0.9]])
+    tried = []
+    for e in np.linspace(0, 1, 5):
+        q = np.sort(r / s**e)[int(np.ceil(coverage * 301 - 1e-9)) - 1]
+        tried.append((np.mean(2 * q * s**e + 2 / (1 - coverage) * np.maximum(r - q * s**e, 0)), q * found(new)[:, 0] ** e))
+    right = min(tried, key=lambda entry: entry[0])[1]
+    np.testing.assert_allclose(found.half_widths(new, coverage)[:, 0], right)
+
+
+def test_a_scale_is_flat_beyond_four_deviations():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 1))
+    found = local_scale(x, np.exp(x[:, 0]) * rng.normal(size=300))
+    ends = x.mean() + x.std() * np.array([[-100.0], [-4.001], [4.001], [100.0]])
+    low, near_low, near_high, high = found(ends)[:, 0]
+    assert low == near_low and high == near_high
+
+
+def test_each_output_has_a_scale_of_its_own():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(300, 1))
+    R = np.c_[rng.normal(size=300), x[:, 0] ** 2 * rng.normal(size=300)]
+    both = local_scale(x, R)(x)
+    for j in range(2):
+        np.testing.assert_allclose(both[:, j], local_scale(x, R[:, j])(x)[:, 0], rtol=1e-9)
+
+
+def test_seeds_of_scales_and_paths_count():
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(size=(60, 1)), rng.normal(size=60)
+    for found in (lambda seed: local_scale(x, y, random_state=seed)(x), lambda seed: pathwise("gaussian", x, y, 0.1, random_state=seed)(x)):
+        np.testing.assert_array_equal(found(1), found(1))
+        assert not np.allclose(found(1), found(2))
