@@ -20,7 +20,7 @@ from answers import ANSWERS, notes, tried
 from classroom import material
 from rfteach import grading
 from rfteach.answers import NotAccepted, show
-from rfteach.exercises import Exercise, check, differ, exercises, topics
+from rfteach.exercises import LIMIT, Exercise, check, differ, exercises, topics
 
 TOPICS = topics()
 NAMES = [f"{topic}.{name}" for topic in TOPICS for name in exercises(topic)]
@@ -367,6 +367,16 @@ def test_an_answer_that_waits(double):
 def test_an_exercise_may_give_more_time_or_less(double):
     double.seconds = 0.2
     assert "more than 0.2 seconds" in str(double.verdict(endless))
+
+
+def test_the_first_chapter_says_where_there_is_more_time():
+    longer = set()
+    for name in NAMES:
+        if (seconds := exercise(name).seconds) != LIMIT:
+            above = sources([PAGE[name]]).partition(f'check("{name}"')[0]
+            longer.add((re.findall(r"^### Exercise (\S+):", above, re.M)[-1], seconds))
+    said, = re.findall(r"two seconds \(ten in (\S+) and (\S+)\)", sources(["01_kernels.ipynb"]))
+    assert {(number, 10) for number in said} == longer and LIMIT == 2
 
 
 SLOW = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end:\n    pass\ntwo = 2\n"
