@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import rfteach
-from .answers import Answer, Case, Late, NotAccepted, as_arrays, limited, plain, quiet
+from .answers import Answer, Case, Late, NotAccepted, as_arrays, limited, plain, quiet, show
 
 # %% ../nbs/16b_exercises.ipynb #8bff81a4
 def differ(left: ArrayLike, right: ArrayLike, left_name: str, right_name: str, rtol: float = 1e-8) -> str | None:
@@ -82,7 +82,7 @@ def _equation(name, index, value):
     return f"{name} = {value} at {index}" if index and " " in name else f"{name}{index} = {value}"
 
 # %% ../nbs/16b_exercises.ipynb #a77e7eef
-LIMIT = 2.0  # seconds of computing for one check
+LIMIT = 2.0  # seconds of computing for one check, but where an exercise says otherwise
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ class Exercise:
         Whether arrays that come out must be float32 where those that go in are.
     rtol, rtol_single : float, default=1e-8 and 1e-3
         Tolerance of values in float64 and in float32, relative to the largest one.
+    seconds : float, default=2
+        How long an answer may compute in one check; longer for an experiment with many repetitions.
 
     Attributes
     ----------
@@ -128,11 +130,11 @@ class Exercise:
     """
 
     def __init__(self, name, returns="the result", *, sizes=(1, 2, 3, 5, 8), draws=4, compare=True, single=True,
-                 keeps_dtype=False, rtol=1e-8, rtol_single=1e-3):
+                 keeps_dtype=False, rtol=1e-8, rtol_single=1e-3, seconds=LIMIT):
         self.name, self.returns = name, (returns,) if isinstance(returns, str) else tuple(returns)
         self.sizes, self.draws, self.compare = sizes, draws, compare
         self.single, self.keeps_dtype = single, keeps_dtype
-        self.rtol, self.rtol_single = rtol, rtol_single
+        self.rtol, self.rtol_single, self.seconds = rtol, rtol_single, seconds
         self.cases, self.properties = [], []
         self.mistakes, self.alternatives = [], []
 
@@ -173,20 +175,20 @@ class Exercise:
         """Take another right answer."""
         self.alternatives.append(answer)
 
-    def verdict(self, answer: Callable, seconds: float = LIMIT) -> NotAccepted | None:
+    def verdict(self, answer: Callable, seconds: float | None = None) -> NotAccepted | None:
         """Try an answer, which takes what the specification takes, by position.
 
-        It may compute for `seconds`, where a limit can be kept (see `check`). What comes back is None where the
-        answer is accepted.
+        It may compute for `seconds`, or for those of the exercise, where a limit can be kept (see `check`). What comes
+        back is None where the answer is accepted.
         """
-        tried, found = Answer(answer, self), {}
+        tried, found, seconds = Answer(answer, self), {}, self.seconds if seconds is None else seconds
         try:
             tried.accept()
             with quiet():
                 limited(lambda: found.update(_faults(self, tried)), seconds)
         except Late:
-            words = f"The answer takes more than {seconds:g} seconds of computing, or {5 * seconds:g} on the clock"
-            found = {"time": f"{words}, on small inputs."}
+            words = f"The answer takes more than {seconds:g} seconds of computing, or {5 * seconds:g} on the clock,"
+            found = {"time": f"{words} for all its calls;\nthe time was up in call {tried.calls}\n{tried.case}"}
         except NotAccepted as failure:
             return failure
         violated = min(found, key=self.names.index, default=None)
@@ -329,8 +331,9 @@ def _nearest(name, known):
 def check(name: str, answer: Callable) -> None:
     """Check a student's answer; this is the line below each exercise.
 
-    It needs NumPy and SciPy. The answer may compute for two seconds on Linux and macOS, in the main thread, which is
-    where notebooks run; elsewhere nothing ends an endless loop but the reader, who interrupts the kernel.
+    It needs NumPy and SciPy. The answer may compute for two seconds (ten where it is asked for thousands of repetitions) on
+    Linux and macOS, in the main thread, which is where notebooks run; elsewhere nothing ends an endless loop but the
+    reader, who interrupts the kernel.
 
     Parameters
     ----------
@@ -343,9 +346,13 @@ def check(name: str, answer: Callable) -> None:
     ------
     NotAccepted
         If the answer violates a property. The message names it and shows the smallest input on which it was violated.
+    TypeError
+        If the name is no text.
     ValueError
         If there is no such exercise.
     """
+    if not isinstance(name, str):
+        raise TypeError(f'expected check("kernels.gram", gram), the name first, got {type(name).__name__} {show(name)}')
     topic, _, short = name.partition(".")
     known = exercises(topic)
     if short not in known:

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 import rfteach.exercises
-from .answers import Elsewhere, NotAccepted, own_lines, shorten, show
+from .answers import REAL, Elsewhere, NotAccepted, own_lines, shorten, show
 from .exercises import exercises
 
 # %% ../nbs/16c_grading.ipynb #c33c18f5
@@ -66,12 +66,15 @@ def _pack(value, functions=None):
     if functions is not None and callable(value):
         functions.append(value)
         return {"function": len(functions) - 1}
+    if isinstance(value, REAL) and not isinstance(value, np.generic):
+        return float(value)
     try:
         array = np.asarray(value)
     except Exception:
-        array = np.array(None)
-    if array.dtype.kind not in "biufc":
         return {"other": type(value).__name__}
+    if array.dtype.kind not in "biufc":
+        content = array.tolist()
+        return _pack(content, functions) if array.ndim else {"other": type(content).__name__}
     if array.nbytes > _LARGEST // 2:
         raise ValueError(f"an array of {array.nbytes} bytes is too large to be checked")
     data = base64.b64encode(array.tobytes()).decode()
@@ -315,7 +318,7 @@ class _Remote:
     def _end(self):
         """Return the property that is violated where the process has ended, and a message."""
         if self.process.late:
-            return "time", f"The answer takes more than {self.process.seconds:g} seconds on small inputs."
+            return "time", f"The answer takes more than {self.process.seconds:g} seconds for all its calls."
         return "runs", f"The answer ended its process (status {self.process.kill()})."
 
 # %% ../nbs/16c_grading.ipynb #cf92aa1d

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 import time
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from answers import ANSWERS, notes, tried
 from classroom import material
 from rfteach import grading
 from rfteach.answers import NotAccepted, show
-from rfteach.exercises import Exercise, check, differ, exercises, topics
+from rfteach.exercises import LIMIT, Exercise, check, differ, exercises, topics
 
 TOPICS = topics()
 NAMES = [f"{topic}.{name}" for topic in TOPICS for name in exercises(topic)]
@@ -281,8 +283,12 @@ def endless(x):
     pytest.param(swallows, "time", "more than 2 seconds", marks=LIMITED),
     pytest.param(printing, "time", "more than 2 seconds", marks=LIMITED),
     (lambda x: None, "returns", "is a return missing?"),
-    (lambda x: "two", "returns", "numbers are expected"),
-    (lambda x: [[1], [1, 2]], "returns", "is no array"),
+    (lambda x: "two", "returns", "y is of the type str, numbers are expected"),
+    (lambda x: [*x, "two"], "returns", "y has entries of the type str, numbers are expected"),
+    (lambda x: np.array([*x, 1j, None]), "returns", "y has entries of the type complex, numbers are expected"),
+    (lambda x: (2 * x, 1.0), "returns", "returned 2 pieces of shapes (1,), () for y; one array is expected."),
+    (lambda x: [[1], [[1], [1, 2]]], "returns", "y is no array: setting"),
+    (lambda x: [[1], [1, 2]], "returns", "returned 2 pieces of shapes (1,), (2,) for y"),
     (lambda x: 2 * x[:, None], "shape", "y has the shape (1, 1), expected is (1,)"),
     (lambda x: 2 * x / (x.size < 3), "finite", "y[0] = "),
     (changes_its_input, "inputs unchanged", "changes x in place"),
@@ -314,7 +320,8 @@ def test_other_forms_of_a_right_answer(double, capsys):
         return 2 * x
 
     for answer in [lambda x: [2 * v for v in x], lambda x: (2 * x).tolist(), lambda x: torch.tensor(2 * x), lambda x, factor=2: factor * x,
-                   lambda *args: args[0] * 2, talkative, np.vectorize(lambda v: 2 * v, otypes=[float])]:
+                   lambda *args: args[0] * 2, talkative, lambda x: [Fraction(2 * v) for v in x.tolist()],
+                   lambda x: [Decimal(2 * v) for v in x.tolist()], lambda x: (2 * x).astype(object), np.vectorize(lambda v: 2 * v, otypes=[float])]:
         assert double.verdict(answer) is None
     assert capsys.readouterr().out == ""
     for name in ("uncertainty.covered", "ridge.slopes"):
@@ -352,7 +359,57 @@ def test_what_an_answer_prints_and_sets_does_not_come_out(double, capsys):
 @LIMITED
 def test_an_answer_that_waits(double):
     verdict = double.verdict(lambda x: time.sleep(60), seconds=0.2)
-    assert verdict.violated == "time" and "more than 0.2 seconds of computing, or 1 on the clock, on" in str(verdict)
+    assert verdict.violated == "time" and "more than 0.2 seconds of computing, or 1 on the clock, for" in str(verdict)
+    assert "the time was up in call 1\nfor x = [" in str(verdict)
+
+
+@LIMITED
+def test_an_exercise_may_give_more_time_or_less(double):
+    double.seconds = 0.2
+    assert "more than 0.2 seconds" in str(double.verdict(endless))
+
+
+def test_the_first_chapter_says_where_there_is_more_time():
+    longer = set()
+    for name in NAMES:
+        if (seconds := exercise(name).seconds) != LIMIT:
+            above = sources([PAGE[name]]).partition(f'check("{name}"')[0]
+            longer.add((re.findall(r"^### Exercise (\S+):", above, re.M)[-1], seconds))
+    said, = re.findall(r"two seconds \(ten in (\S+) and (\S+)\)", sources(["01_kernels.ipynb"]))
+    assert {(number, 10) for number in said} == longer and LIMIT == 2
+
+
+SLOW = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end:\n    pass\ntwo = 2\n"
+
+
+@LIMITED
+def test_an_import_is_let_finish_and_takes_none_of_the_time(double, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "slow_to_import.py").write_text(SLOW, encoding="utf-8")
+
+    def answer(x):
+        import slow_to_import
+        return slow_to_import.two * x
+
+    def without_end(x):
+        monkeypatch.delitem(sys.modules, "slow_to_import")
+        import slow_to_import
+        while slow_to_import.two:
+            pass
+
+    assert double.verdict(answer, seconds=0.3) is None
+    assert double.verdict(without_end, seconds=0.3).violated == "time"
+
+
+@LIMITED
+def test_an_endless_loop_ends_where_the_check_itself_is_imported(tmp_path):
+    """As by a script that is run with ``import``: the imports outside of the check are none of the answer's."""
+    (tmp_path / "homework.py").write_text(
+        "from rfteach.exercises import exercises\n\ndef endless(X, Z, sigma):\n    while True:\n        pass\n\n"
+        "print(exercises('kernels')['gram'].verdict(endless, 0.2).violated)\n", encoding="utf-8")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(notebooks.ROOT), str(tmp_path)])}
+    done = subprocess.run([sys.executable, "-c", "import homework"], capture_output=True, text=True, timeout=60, env=env)
+    assert done.stdout == "time\n", done.stderr
 
 
 def test_threads(double):
@@ -396,9 +453,13 @@ def test_only_lines_of_the_student_are_shown(double):
     def through_a_library(x):
         return np.linalg.cholesky(np.diag(x) - 100 * np.eye(len(x))) + np.apply_along_axis(len, 0, x)
 
-    message = str(double.verdict(through_a_library))
-    assert re.findall(r"line \d+ of (\w+)", message) == ["through_a_library"]
-    assert "LinAlgError" in message and ".py" not in message
+    def through_compiled_code(x):
+        return np.random.default_rng(0).choice(2, p=[1.0, 1.0, 1.0])
+
+    for answer, error in ((through_a_library, "LinAlgError"), (through_compiled_code, "ValueError")):
+        message = str(double.verdict(answer))
+        assert re.findall(r"line \d+ of (\w+)", message) == [answer.__name__]
+        assert error in message and ".py" not in message
 
 
 def test_precision():
@@ -516,6 +577,8 @@ def test_check(capsys):
         check("kernels.grma", ex.model)
     with pytest.raises(ValueError, match=r"no exercises on 'kernel'; did you mean 'kernels'\?"):
         check("kernel.gram", ex.model)
+    with pytest.raises(TypeError, match=r'expected check\("kernels.gram", gram\), the name first, got function gram'):
+        check(function(BOOKS[PAGE["kernels.gram"]], "kernels.gram"), "kernels.gram")
 
 
 def test_a_notebook_shows_the_message_and_no_frames():
@@ -571,6 +634,18 @@ def test_values_come_through_as_they_went():
     """What a call leaves as it is, is not sent back."""
     A = np.arange(6.0).reshape(2, 3)
     assert json.loads(json.dumps(grading._pack(A))) == grading._pack(A)
+
+
+def test_numbers_of_python_come_through_as_floats(double):
+    """And what is none has the message that it has in a notebook."""
+    def through(answer):
+        return double.verdict(lambda x: grading._unpack(json.loads(json.dumps(grading._pack(answer(x))))))
+
+    for right in (lambda x: [Fraction(2 * v) for v in x.tolist()], lambda x: tuple(Decimal(2 * v) for v in x.tolist()),
+                  lambda x: (2 * x).astype(object)):
+        assert through(right) is None
+    for wrong in (lambda x: np.array([*x, None], dtype=object), lambda x: [*x, "two"], lambda x: np.array({})):
+        assert str(through(wrong)) == str(double.verdict(wrong))
 
 
 def graded(tmp_path, code, **limits):

@@ -296,6 +296,17 @@ def _(result, given, answer):
             return f"With N = {N} and 1000 repetitions the standard error is {relative:.2f} times what integration says"
 
 
+@output_bias.property("the variance with n − 1", once=True)
+def _(result, given, answer):
+    expected = _law(1)[1] ** 2 / 2
+    squares = np.array([answer(1, 2, seed)[1] ** 2 for seed in range(400)])
+    if not abs(squares.mean() - expected) < 5 * squares.std(ddof=1) / np.sqrt(400):
+        return (
+            "With N = 1 and 2 repetitions, the mean of the squared standard error over 400 seeds is "
+            f"{squares.mean() / expected:.2f} times the variance of a mean of two outputs"
+        )
+
+
 @output_bias.property("the scatter from seed to seed", once=True)
 def _(result, given, answer):
     exact, (mean, deviation) = np.exp(0.25) / (np.exp(0.25) + np.exp(-0.25)), _law(1)

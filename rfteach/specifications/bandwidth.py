@@ -337,15 +337,32 @@ def _(spreads, given, answer):
             return f"X has two rows, so each distance is the same, but the spread {name} is {spread:.3g}"
 
 
-@two_spreads.property("two rows are one pair", once=True)
+@two_spreads.property("one row far off does not move a median", once=True)
 def _(spreads, given, answer):
-    X = np.repeat([[0.0], [1.0]], 30, axis=0)
-    for name, spread in zip(("by rows", "by pairs"), answer(X, 2, 200, 1)):
-        if spread < 0.45:
+    X = np.append(np.zeros(60), 1.0)[:, None]
+    for name, spread in zip(("by rows", "by pairs"), answer(X, 6, 50, 1)):
+        if spread > 0.02:
             return (
-                "Of 60 points 30 are at 0 and 30 at 1. With two rows each estimate is a single distance, 0 or 1 with "
-                f"nearly the same chance, so that the spread is almost 1/2, but the spread {name} is {spread:.3f}"
+                "Of 61 points 60 are at 0 and one is at 1. Most of 15 distances are zero then, and so is each estimate, "
+                f"but the spread {name} is {spread:.3f}"
             )
+
+
+@two_spreads.property("two rows are one pair and three rows three", once=True)
+def _(spreads, given, answer):
+    X = _example()[0][:20]
+    distances = np.sort(pdist(X))
+    share = np.arange(len(distances) + 1) / len(distances)
+    for rows, what, law in ((2, "one", share), (3, "a median of three", 3 * share**2 - 2 * share**3)):
+        p = np.diff(law)
+        right = np.sqrt(p @ (distances - p @ distances) ** 2)
+        spreads = [*zip(("by rows", "by pairs"), answer(X, rows, 500, 1))]
+        for name, spread in spreads[rows - 2 :]:  # the distances among three rows depend on each other
+            if spread < 0.84 * right:  # by five standard errors
+                return (
+                    f"For 20 normal points in the plane, {rows} rows and 500 repetitions, the spread {name} is "
+                    f"{spread / right:.2f} times that of {what} of their {len(distances)} distances"
+                )
 
 
 @two_spreads.property("the spread of either estimate", once=True)
@@ -357,17 +374,6 @@ def _(spreads, given, answer):
             return (
                 f"For 60 normal points in the plane, 8 rows and 150 repetitions, the spread {name} is "
                 f"{spread / right:.2f} times what 1000 repetitions of this experiment gave here"
-            )
-
-
-@two_spreads.property("one row far off does not move a median", once=True)
-def _(spreads, given, answer):
-    X = np.append(np.zeros(60), 1.0)[:, None]
-    for name, spread in zip(("by rows", "by pairs"), answer(X, 6, 50, 1)):
-        if spread > 0.02:
-            return (
-                "Of 61 points 60 are at 0 and one is at 1. Most of 15 distances are zero then, and so is each estimate, "
-                f"but the spread {name} is {spread:.3f}"
             )
 
 

@@ -102,23 +102,24 @@ def _(W1, W2):
 
 @product_frequencies.inputs
 def _(rng, n):
-    return {"W1": rng.normal(size=(n, 2)).round(1), "W2": rng.normal(size=(n, 2)).round(1)}
+    return {"W1": rng.normal(size=(n, 3)).round(1), "W2": rng.normal(size=(n, 3)).round(1)}
 
 
 @product_frequencies.property("waves of the product of two kernels", once=True)
 def _(W, given, answer):
-    rng, root = np.random.default_rng(1), np.array([[1, 0.6], [0, 0.8]])
-    W1 = rng.normal(size=(20000, 2)) @ root  # Gaussian, with coordinates that depend on each other
-    W2 = rng.normal(size=(20000, 2)) / abs(rng.normal(size=(20000, 1)))  # Laplacian
+    rng = np.random.default_rng(1)  # in neither kernel can coordinates change places, or one of them its sign
+    one, two = np.array([[1.5, 0.5, 0], [0, 0.6, 0.3], [0, 0, 1]]), np.array([[0.4, 0, 0.3], [0.8, 1.2, 0], [0, 0, 0.7]])
+    W1 = rng.normal(size=(20000, 3)) @ one  # Gaussian
+    W2 = rng.normal(size=(20000, 3)) @ two / abs(rng.normal(size=(20000, 1)))  # Laplacian
     W, scores = answer(W1, W2), {}
-    for delta in ((1, 0), (0, 1), (0.5, 0.5), (0.5, -0.5)):
-        kappa = np.exp(-np.sum((root @ delta) ** 2) / 2) * np.exp(-np.linalg.norm(delta))
+    for delta in ((1, 0, 0), (0, 1, 0), (0, 0, 1), (0.5, 0.5, 0), (0.5, -0.5, 0), (0.5, 0, 0.5), (0, 0.5, -0.5)):
+        kappa = np.exp(-np.sum((one @ delta) ** 2) / 2) * np.exp(-np.linalg.norm(two @ delta))
         waves = np.cos(W @ delta)
         scores[delta] = abs(waves.mean() - kappa) / (waves.std(ddof=1) / np.sqrt(waves.size))
     worst = max(scores, key=scores.get)
     if not scores[worst] < 5:
         return (
-            f"With the frequencies of a Gaussian and of a Laplacian kernel in the plane, the mean wave at "
+            f"With the frequencies of a Gaussian and of a Laplacian kernel in space, the mean wave at "
             f"δ = {worst} lies {scores[worst]:.0f} standard errors from the product of the kernels"
         )
 

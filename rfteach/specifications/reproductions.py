@@ -290,7 +290,7 @@ def _(error, given, answer):
         )
 
 # %% ../../nbs/notes/15g_reproductions.ipynb #d4e21d6b
-false_alarms = Exercise("reproductions.false_alarms", "the share", compare=False, single=False)
+false_alarms = Exercise("reproductions.false_alarms", "the share", compare=False, single=False, seconds=10)
 
 
 @false_alarms.specification

@@ -309,7 +309,7 @@ def _(residuals, given, answer):
         )
 
 # %% ../../nbs/notes/03a_ridge.ipynb #ebee0c9f
-squared_norms = Exercise("ridge.squared_norms", "the squared norms", compare=False, single=False)
+squared_norms = Exercise("ridge.squared_norms", "the squared norms", compare=False, single=False, seconds=10)
 
 
 @squared_norms.specification
