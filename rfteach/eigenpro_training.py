@@ -275,21 +275,21 @@ def held_out(settings, numbers, most=math.inf):
     return parts_in_turn(numbers, n_val, most)
 
 
-def learned_once(settings, X, Y, order, judges):
+def learned_once(settings, X, Y, rows, judges):
     """The settings, with the kernel for all trials and the final fit, where a word stands for one that targets decide.
 
-    ``order`` are the rows in random order, ``judges`` those of them that are held out. The kernel comes from the others, where a
+    ``rows`` are in random order, ``judges`` those of them that are held out. The kernel comes from the others, where a
     thousand of these differ; else "loo" looks at all rows, and for what is learned nothing changes. No more than 3000 are looked at.
     """
     if not by_targets(settings.bandwidth) or getattr(settings, "feature_map", None) is not None:
         return settings
-    rows = np.sort(order[~np.isin(order, judges)][:_LOOKED_AT])
-    if len(distinct_rows(X[rows])) < _LEARNED:
+    few = np.sort(rows[~np.isin(rows, judges)][:_LOOKED_AT])
+    if len(distinct_rows(X[few])) < _LEARNED:
         if settings.bandwidth == "learned":
             return settings
-        rows = np.sort(order[:_LOOKED_AT])
+        few = np.sort(rows[:_LOOKED_AT])
     settings = copy(settings)
-    settings.kernel = fit_kernel(settings.kernel, settings.bandwidth, X[rows], Y[rows]).detached()
+    settings.kernel = fit_kernel(settings.kernel, settings.bandwidth, X[few], Y[few]).detached()
     settings.bandwidth = "median"  # which leaves a kernel as it is
     return settings
 

@@ -211,7 +211,6 @@ def by_path(c: Candidate, U: torch.Tensor, rows: Rows, correction: float = 1.0) 
         log_p = torch.where(allowed, log_evidence(K, rows.Y, rows.w, path.lams), -torch.inf)
         most = int((log_p >= log_p.max() - 10 * _ENOUGH).nonzero()[0])  # the largest penalty, if none has a density
     else:
-        allowed &= path.lams >= path.lams[path.best]  # which the evidence does not speak against
         errors = torch.where(allowed, path.errors, torch.inf)
         most = int((errors <= (1 + _ENOUGH) * errors.min()).nonzero()[0])  # penalties fall
     return c.judged(path.loo[:, most] * correction**0.5, rows, start, lam=float(path.lams[most]))
