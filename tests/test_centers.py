@@ -488,7 +488,7 @@ def test_the_commonest_row_is_trained_on_and_does_not_choose(model, n, share):
     X = rng.normal(size=(n, 3))
     X[rng.random(n) < share] = 0
     y = np.where((X == 0).all(1), 10, np.sin(X[:, 0]))
-    model = model(bandwidth=1.7, random_state=0).fit(X, y)
+    model = model(bandwidth="median", random_state=0).fit(X, y)
     assert abs(model.predict(X[(X == 0).all(1)][:1]) - 10) < 3
     assert np.isfinite(model.predict_interval(X)).all() and len(np.unique(model.left_out_.inputs, axis=0)) > 300
 
